@@ -1,0 +1,45 @@
+# Two commands matter: `make demo` and `make test`.  Both set up what they need.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix bench clean
+
+help:            ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/'
+
+demo: $(VENV)/.demo    ## three MCP servers behind one endpoint, ready to be tried
+	$(BIN)/python examples/demo.py
+
+test: check            ## everything: lint, types, contracts, tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.all    ## lint, types and the contracts between the rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(VENV)/.all      ## format, and mend what the linter can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.all    ## the ratios that docs/architecture.md promises; needs wrk
+	$(BIN)/python -m benchmarks
+
+clean:                 ## remove what was set up
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "mcp-federator needs Python 3.11 or newer; $(PYTHON) is older. Say: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.all: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test,check]'
+	@touch $@ $(VENV)/.demo
