@@ -4,6 +4,7 @@ An error is made once, where the fault is seen, and translated once, at the endp
 outside world stands in the classes' names: a rule that treats failures differently reads their fields.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 
@@ -30,13 +31,17 @@ class ConfigError(FederatorError):
     """The configuration cannot be used.
 
     `path` is the place in the file (`upstreams.docs.url`), `problem` says what was expected there.  Neither
-    holds a value that may be a secret.
+    holds a value that may be a secret.  `source` names the file, `more` holds what else is wrong in it: each
+    takes a line of the message.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}" if path else problem)
+    def __init__(
+        self, path: str, problem: str, *, source: str = "", more: Sequence["ConfigError"] = ()
+    ) -> None:
         self.path = path
         self.problem = problem
+        lines = [(error.path, error.problem) for error in (self, *more)]
+        super().__init__("\n".join(": ".join(filter(None, (source, *line))) for line in lines))
 
 
 class McpError(FederatorError):

@@ -137,6 +137,7 @@ class Served(msgspec.Struct, frozen=True):
         refreshed: sent upstream because the asker said so.
         detail: why a stale copy was served: `breaker`, `stale-if-error`.
         hits, misses: of a merged list, how many parts were copies and how many were not.
+        upstreams: configured names of those the answer came from; for the log.
     """
 
     outcome: Outcome = Outcome.MISS
@@ -148,6 +149,7 @@ class Served(msgspec.Struct, frozen=True):
     detail: str = ""
     hits: int = 0
     misses: int = 0
+    upstreams: tuple[str, ...] = ()
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -171,6 +173,8 @@ class Answer(msgspec.Struct, frozen=True):
         interim: `resultType` is `input_required`.
         incomplete: of a merged list, who is missing.
         served: how it came about.
+        uris: of an upstream's read, native URIs that its contents carry and that are not the one asked for:
+            a change of one of them is a change of this answer.
     """
 
     body: bytes
@@ -182,6 +186,7 @@ class Answer(msgspec.Struct, frozen=True):
     interim: bool = False
     incomplete: tuple[Missing, ...] = ()
     served: Served = Served()
+    uris: tuple[str, ...] = ()
 
 
 class Source(Protocol):

@@ -1,0 +1,326 @@
+"""From a file (or a few URLs) to a `Config`, or to one `ConfigError` that names everything that is wrong.
+
+Three steps: the text becomes a tree (`document`), `${…}` in its strings is filled in, the tree is read by the
+fields of `settings`.  Filling comes after parsing, so a secret's value cannot add structure, and what was
+filled in is not searched for `${` again.
+
+Hazards:
+- A message names the place and what was expected there, never what was found: any value can be a secret.
+- Only a filled-in text may stand for a number or a truth value (`port: ${PORT}`): the environment knows
+  nothing but text.  `port: "8080"` is a mistake.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import inspect
+
+from mcp_federator.config import document
+from mcp_federator.config.document import join
+from mcp_federator.config.schema import BYTES, DURATION, MILLISECONDS, SIZE, expected, fields, unwrap, words
+from mcp_federator.config.settings import Config, Duration, Section, Size
+from mcp_federator.errors import ConfigError
+
+_MAX_FILE_BYTES: Final = 1 << 20
+_MAX_SECONDS: Final = 10 * 366 * 86_400
+_MAX_BYTES: Final = 1 << 50
+
+_REFERENCE: Final = re.compile(
+    r"\$\$\{"
+    r"|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|file:(?P<file>[^}\x00]+))\}"
+    r"|(?P<broken>\$\{)"
+)
+
+_CONFIG: Final = inspect.type_info(Config)
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Config:
+    """Read the file; its `files` begin with itself."""
+    try:
+        text = _read_file(path)
+    except ConfigError as error:
+        raise ConfigError("", error.problem, source=str(path)) from None
+    config = parse(text, source=str(path), directory=path.parent, environ=environ)
+    return msgspec.structs.replace(config, files=(path, *config.files))
+
+
+def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]) -> Config:
+    """Read YAML or JSON text.
+
+    Args:
+        text: what stands in the file.
+        source: the file's name, for messages.
+        directory: where the paths in it begin.
+        environ: the variables for `${…}`.
+
+    Raises:
+        ConfigError: naming all that is wrong, each on a line.
+    """
+    problems: list[ConfigError] = []
+    try:
+        tree = document.read(text, source, problems)
+    except ConfigError as error:
+        raise ConfigError(error.path, error.problem, source=source) from None
+    filler = _Filler(directory, environ, problems)
+    config = _Reader(directory, problems).read(filler.fill(tree, ""), _CONFIG, "")
+    return msgspec.structs.replace(
+        _settled(config, problems, source), files=tuple(dict.fromkeys(filler.files))
+    )
+
+
+def of_urls(pairs: Sequence[tuple[str, str]]) -> Config:
+    """The configuration of `NAME=URL` arguments, all else by default."""
+    problems = [
+        ConfigError(join("upstreams", name), "expected once, stands twice")
+        for index, (name, _) in enumerate(pairs)
+        if name in {earlier for earlier, _ in pairs[:index]}
+    ]
+    tree = {"upstreams": {name: {"url": url} for name, url in pairs}}
+    config = _Reader(Path(), problems).read(tree, _CONFIG, "")
+    return _settled(config, problems, "")
+
+
+def _settled(config: Any, problems: Sequence[ConfigError], source: str) -> Config:
+    if problems:
+        first, *more = problems
+        raise ConfigError(first.path, first.problem, source=source, more=more)
+    return cast("Config", config)
+
+
+def _read_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError("", f"cannot be read: {error.strerror}") from None
+    if len(data) > _MAX_FILE_BYTES:
+        raise ConfigError("", "expected at most 1 MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError("", "expected text in UTF-8") from None
+
+
+class _Filled(str):
+    """A text that holds a value from outside the file."""
+
+    __slots__ = ()
+
+
+class _Wrong:
+    """Stands for a value whose problem is already written down."""
+
+
+_WRONG: Final = _Wrong()
+
+
+class _Filler:
+    """Fills in `${…}` in all strings of a tree, but not in keys."""
+
+    def __init__(self, directory: Path, environ: Mapping[str, str], problems: list[ConfigError]) -> None:
+        self._directory = directory
+        self._environ = environ
+        self._problems = problems
+        self.files: list[Path] = []
+
+    def fill(self, value: Any, path: str) -> Any:
+        match value:
+            case dict():
+                return {key: self.fill(item, join(path, key)) for key, item in value.items()}
+            case list():
+                return [self.fill(item, f"{path}[{index}]") for index, item in enumerate(value)]
+            case str():
+                try:
+                    text = self._fill_text(value)
+                    text.encode()
+                except ConfigError as error:
+                    self._problems.append(ConfigError(path, error.problem))
+                except UnicodeEncodeError:
+                    self._problems.append(ConfigError(path, "expected Unicode text"))
+                else:
+                    return text
+                return _WRONG
+        return value
+
+    def _fill_text(self, text: str) -> str:
+        from_outside = any(match["name"] or match["file"] for match in _REFERENCE.finditer(text))
+        filled = _REFERENCE.sub(self._value, text)
+        return _Filled(filled) if from_outside else filled
+
+    def _value(self, reference: re.Match[str]) -> str:
+        name, default, file = reference["name"], reference["default"], reference["file"]
+        if reference["broken"]:
+            raise ConfigError(
+                "", "expected ${VAR}, ${VAR:-default} or ${file:PATH}; $${ stands for a literal ${"
+            )
+        if file is not None:
+            path = self._directory / file
+            self.files.append(path)
+            try:
+                return _read_file(path).rstrip("\r\n")
+            except ConfigError as error:
+                raise ConfigError("", f"file {file!r}: {error.problem}") from None
+        if name is None:
+            return "${"
+        value = self._environ.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            raise ConfigError(
+                "", f"environment variable {name} is not set; ${{{name}:-default}} gives it a default"
+            )
+        return value
+
+
+class _Reader:
+    """Reads a tree by the fields of `settings`, and goes on after a problem."""
+
+    def __init__(self, directory: Path, problems: list[ConfigError]) -> None:
+        self._directory = directory
+        self._problems = problems
+
+    def read(self, value: Any, type_: inspect.Type, path: str) -> Any:  # noqa: PLR0911 - a case per type
+        """The value as its key wants it, or `_WRONG`."""
+        if value is _WRONG:
+            return _WRONG
+        bare, notes, _ = unwrap(type_)
+        match bare:
+            case inspect.UnionType(types=types):
+                return None if value is None else self.read(value, types[0], path)
+            case inspect.AnyType():
+                return _plain(value)
+            case inspect.StructType() if isinstance(value, dict | None):
+                return self._section(value or {}, bare, path)
+            case inspect.DictType() if isinstance(value, dict | None):
+                return self._mapping(value or {}, bare, path)
+            case inspect.VarTupleType(item_type=item) if isinstance(value, list | None):
+                places = [(one, f"{path}[{index}]") for index, one in enumerate(value or [])]
+                return self._items(places, item)
+            case inspect.VarTupleType(item_type=item) if isinstance(value, str) and notes.get("single"):
+                return self._items([(value, path)], item)
+        read = _scalar(value, bare, notes)
+        if read is not _WRONG and notes.get("file"):
+            read = self._file(read)
+        if read is _WRONG:
+            self._problem(path, f"expected {expected(type_)}{_found(value, bare)}")
+        return read
+
+    def _section(self, tree: dict[str, Any], type_: inspect.StructType, path: str) -> Any:
+        keys = fields(type_)
+        values = {}
+        for key, item in tree.items():
+            if key in keys:
+                values[key] = self.read(item, keys[key].type, join(path, key))
+            else:
+                self._problem(join(path, key), _unknown(key, keys))
+        for key, field in keys.items():
+            if field.required and key not in tree:
+                self._problem(join(path, key), f"missing, expected {expected(field.type)}")
+                values[key] = _WRONG
+        if _WRONG in values.values():
+            return _WRONG
+        section = cast("Section", type_.cls(**values))
+        for key, problem in section.conflicts():
+            self._problem(f"{path}.{key}", problem)
+        return section
+
+    def _mapping(self, tree: dict[str, Any], type_: inspect.DictType, path: str) -> Any:
+        key_type, notes, _ = unwrap(type_.key_type)
+        for key in tree:
+            if _scalar(key, key_type, notes) is _WRONG:
+                self._problem(join(path, key), f"expected {expected(type_.key_type)} as the key")
+        values = {key: self.read(item, type_.value_type, join(path, key)) for key, item in tree.items()}
+        return _WRONG if _WRONG in values.values() else values
+
+    def _items(self, items: list[tuple[Any, str]], type_: inspect.Type) -> Any:
+        values = tuple(self.read(item, type_, path) for item, path in items)
+        return _WRONG if _WRONG in values else values
+
+    def _file(self, name: str) -> Any:
+        path = self._directory / name
+        try:
+            return str(path) if path.is_file() else _WRONG
+        except OSError:
+            return _WRONG
+
+    def _problem(self, path: str, problem: str) -> None:
+        self._problems.append(ConfigError(path, problem))
+
+
+def _scalar(value: Any, type_: inspect.Type, notes: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - likewise
+    if isinstance(value, _Filled) and isinstance(
+        type_, inspect.BoolType | inspect.IntType | inspect.CustomType
+    ):
+        try:
+            value = document.scalar(value)
+        except ValueError:
+            return _WRONG
+    match type_, value:
+        case inspect.BoolType(), bool():
+            return value
+        case inspect.IntType(ge=least, le=most), int() if not isinstance(value, bool):
+            return value if (least or 0) <= value <= (value if most is None else most) else _WRONG
+        case inspect.StrType(pattern=pattern, min_length=least), str():
+            fits = len(value) >= (least or 0) and (pattern is None or re.fullmatch(pattern, value))
+            fits = fits and ("check" not in notes or notes["check"](value))
+            return (value.lower() if notes.get("lower") else str(value)) if fits else _WRONG
+        case inspect.LiteralType(), str() if value in words(type_):
+            return str(value)
+        case inspect.EnumType(cls=cls), str() if value in words(type_):
+            return cls(value)
+        case inspect.CustomType(cls=cls), int() | float() | str() if not isinstance(value, bool):
+            return _quantity(value, cls, notes.get("least", 0))
+    return _WRONG
+
+
+def _quantity(value: float | str, cls: type, least: float) -> Any:
+    if isinstance(value, str):
+        match = re.fullmatch(DURATION if cls is Duration else SIZE, value)
+        if match is None:
+            return _WRONG
+        amount, unit = float(match[1]), match[2]
+        value = amount * MILLISECONDS[unit] / 1000 if cls is Duration else amount * BYTES[unit]
+    most = _MAX_SECONDS if cls is Duration else _MAX_BYTES
+    if not least <= value <= most or (cls is Size and value != int(value)):
+        return _WRONG
+    return cls(value)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case str():
+            return str(value)
+    return value
+
+
+def _found(value: Any, type_: inspect.Type) -> str:  # noqa: PLR0911 - likewise
+    """What was found instead, where its kind is the mistake; never the value."""
+    match value:
+        case None:
+            return ", found null"
+        case bool():
+            quotes = ": put it in quotes" if isinstance(type_, inspect.StrType) else ""
+            return f", found true or false{quotes}"
+        case int() | float():
+            if isinstance(type_, inspect.IntType | inspect.CustomType):
+                return ""
+            return ", found a number" + (": put it in quotes" if isinstance(type_, inspect.StrType) else "")
+        case str():
+            texts = inspect.StrType | inspect.LiteralType | inspect.EnumType | inspect.CustomType
+            return "" if isinstance(type_, texts) else ", found text"
+        case list():
+            return ", found a list"
+    return ", found a mapping"
+
+
+def _unknown(key: str, keys: Iterable[str]) -> str:
+    near = get_close_matches(key.lower().replace("-", "_"), keys, n=1)
+    return "unknown key, " + (f"did you mean `{near[0]}`?" if near else f"expected one of {', '.join(keys)}")

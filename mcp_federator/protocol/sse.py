@@ -1,0 +1,99 @@
+"""Event streams as the HTML standard frames them ("Server-sent events", "Parsing an event stream").
+
+Bytes in, events out.  What the data of an event means is not known here; nor is it decoded: whether it is
+UTF-8 is checked with the rest of the JSON text.
+
+Hazards.  A line ends in CR LF, LF or a bare CR, and the two bytes of a CR LF may come in different chunks: a
+CR ends its line at once, so that no event waits for the next chunk, and a LF right behind it is swallowed.
+An event may have any number of `data` lines, its limit is therefore on their sum.  What stands after the last
+blank line is no event.
+"""
+
+import re
+
+import msgspec
+
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+class ServerSentEvent(msgspec.Struct, frozen=True):
+    """One event.
+
+    `data` may be empty: such an event only sets the id.  `id` is the last one seen, or `""`.
+    """
+
+    data: bytes
+    event: str = "message"
+    id: str = ""
+
+
+class Decoder:
+    """Turns the chunks of one stream, cut anywhere, into events.
+
+    `max_event_bytes` bounds the data of one event and the length of one line.
+    """
+
+    def __init__(self, max_event_bytes: int) -> None:
+        self._limit = max_event_bytes
+        self._line = bytearray()  # what has come of the line that has not ended yet
+        self._data = bytearray()
+        self._event = ""
+        self._id = ""
+        self._after_cr = False
+        self._first = True
+
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
+        """The events that end within the chunk.
+
+        Raises:
+            ValueError: an event passes the limit; the stream cannot be read on.
+        """
+        if not chunk:
+            return []
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+        self._after_cr = chunk.endswith(b"\r")
+        events = []
+        for piece in chunk.splitlines(keepends=True):
+            line = piece.rstrip(b"\r\n")
+            if len(self._line) + len(line) + len(self._data) > self._limit:
+                raise ValueError(f"an event is larger than {self._limit} bytes")
+            self._line += line
+            if len(line) < len(piece):
+                event = self._take(bytes(self._line))
+                self._line.clear()
+                if event is not None:
+                    events.append(event)
+        return events
+
+    def _take(self, line: bytes) -> ServerSentEvent | None:
+        """Interpret one whole line; a blank one ends the event."""
+        if self._first:
+            line, self._first = line.removeprefix(_BOM), False
+        if not line:
+            return self._dispatch()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data += value + b"\n"
+        elif field == b"event":
+            self._event = value.decode(errors="replace")
+        elif field == b"id" and b"\0" not in value:
+            self._id = value.decode(errors="replace")
+        return None  # a comment has an empty field name; `retry` and unknown fields mean nothing to us
+
+    def _dispatch(self) -> ServerSentEvent | None:
+        data, event = bytes(self._data), self._event
+        self._data.clear()
+        self._event = ""
+        # The last line's end is not part of the data; without any line there is no event.
+        return ServerSentEvent(data[:-1], event or "message", self._id) if data else None
+
+
+def encode(data: bytes, event: str | None = None) -> bytes:
+    """One event; `data` of several lines takes as many fields, `event` is one line."""
+    name = b"" if event is None else b"event: %b\n" % event.encode()
+    if b"\n" in data or b"\r" in data:
+        data = b"\ndata: ".join(_LINE_END.split(data))
+    return b"%bdata: %b\n\n" % (name, data)

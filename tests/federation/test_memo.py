@@ -1,0 +1,171 @@
+"""Remembered pages: used only while every part is the very copy they were made of."""
+
+from collections.abc import Callable
+
+import pytest
+
+from mcp_federator.federation.memo import MAX_BYTES, Copies, Key, Memo, Memos, Step
+from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Outcome, Query, Scope, Served, Tier
+
+KEY: Key = (Method.LIST, None, None)
+PAGE = Answer(b"a,b", Hint(9_000, Scope.PRIVATE), next_cursor="next", count=2, extra=b'"x":1', meta=b'"y":2')
+
+
+class Shelf:
+    """What two upstreams keep; `peeks` counts the looks."""
+
+    def __init__(self) -> None:
+        self.copies: dict[str, Answer | None] = {"alpha": copy(b"aa", 9), "beta": copy(b"bb", 5)}
+        self.peeks = 0
+
+    def step(self, name: str) -> Step:
+        kept = self.copies[name]
+        assert kept is not None
+        return Step(name, self.peek(name), Query(Method.LIST), kept.body, kept.next_cursor)
+
+    def peek(self, name: str) -> Callable[[Query, Caller], Answer | None]:
+        def look(query: Query, caller: Caller) -> Answer | None:  # noqa: ARG001 - the verb's shape
+            self.peeks += 1
+            return self.copies[name]
+
+        return look
+
+
+def copy(body: bytes, seconds: int, then: str | None = None) -> Answer:
+    served = Served(Outcome.HIT, Tier.MEMORY, fresh_for=seconds)
+    return Answer(body, Hint(1000 * seconds, Scope.PRIVATE), next_cursor=then, count=1, served=served)
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def memos(shelf: Shelf) -> Memos:
+    memos = Memos()
+    memos.keep(KEY, Memo((shelf.step("alpha"), shelf.step("beta")), PAGE, until=10.0, changes=1))
+    return memos
+
+
+def recall(
+    memos: Memos, *, now: float = 0.0, changes: int = 1, copies: Copies | None = None
+) -> Answer | None:
+    return memos.answer(KEY, ANYONE, now, changes, {} if copies is None else copies)
+
+
+def test_the_same_copies_make_the_same_page(memos: Memos) -> None:
+    """All is as it was, but the life: the least that a part has left."""
+    again = recall(memos)
+
+    assert again == Answer(
+        PAGE.body,
+        Hint(5_000, Scope.PRIVATE),
+        next_cursor="next",
+        count=2,
+        extra=PAGE.extra,
+        meta=PAGE.meta,
+        served=Served(Outcome.HIT, Tier.MEMORY, fresh_for=5, hits=2),
+    )
+    assert again.body is PAGE.body
+
+
+def test_a_page_of_one_part_is_served_as_that_part_is(shelf: Shelf) -> None:
+    """One upstream's page is not a merged one."""
+    memos = Memos()
+    memos.keep(KEY, Memo((shelf.step("alpha"),), PAGE, until=10.0, changes=1))
+
+    again = recall(memos)
+
+    assert again is not None
+    assert again.served == Served(Outcome.HIT, Tier.MEMORY, fresh_for=9)
+
+
+@pytest.mark.parametrize(
+    "now_kept",
+    [
+        pytest.param(copy(b"".join([b"b", b"b"]), 5), id="equal-bytes-of-another-answer"),
+        pytest.param(copy(b"cc", 5), id="another-body"),
+        pytest.param(None, id="no-copy"),
+    ],
+)
+def test_another_copy_is_another_page(memos: Memos, shelf: Shelf, now_kept: Answer | None) -> None:
+    """What was found is handed over: each look counted a hit and must not be repeated."""
+    shelf.copies["beta"] = now_kept
+    copies: Copies = {}
+
+    assert recall(memos, copies=copies) is None
+
+    assert shelf.peeks == 2
+    assert list(copies) == [("alpha", None)] + ([("beta", None)] if now_kept else [])
+
+
+def test_nothing_is_looked_at_after_the_first_difference(memos: Memos, shelf: Shelf) -> None:
+    """The plan looks for itself where it goes on."""
+    shelf.copies["alpha"] = None
+
+    assert recall(memos) is None
+
+    assert shelf.peeks == 1
+
+
+def test_an_empty_copy_is_known_by_its_cursor(shelf: Shelf) -> None:
+    """All empty bodies are one object."""
+    shelf.copies["alpha"] = copy(b"", 9, then="x")
+    memos = Memos()
+    memos.keep(KEY, Memo((shelf.step("alpha"),), PAGE, until=10.0, changes=1))
+
+    shelf.copies["alpha"] = copy(b"", 9, then="y")
+
+    assert recall(memos) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "changes"),
+    [pytest.param(10.0, 1, id="too-old"), pytest.param(0.0, 2, id="a-list-turned-private")],
+)
+def test_a_memo_ends(memos: Memos, shelf: Shelf, now: float, changes: int) -> None:
+    """It is not looked at again, nor are its parts."""
+    assert recall(memos, now=now, changes=changes) is None
+    assert recall(memos) is None
+    assert shelf.peeks == 0
+
+
+def test_another_key_is_another_page(memos: Memos) -> None:
+    """Lists, cursors and what the caller may see are told apart; `""` is no absent cursor."""
+    others: list[Key] = [
+        (Method.TEMPLATES, None, None),
+        (Method.LIST, "", None),
+        (Method.LIST, None, frozenset()),
+    ]
+
+    assert [memos.answer(key, ANYONE, 0.0, 1, {}) for key in others] == [None, None, None]
+
+
+def test_the_budget_holds_and_the_oldest_go_first(shelf: Shelf) -> None:
+    """Bodies of parts are counted as well: a memo keeps them alive."""
+    half = Answer(b"x" * (MAX_BYTES // 2 - 2048), Hint(1, Scope.PUBLIC))
+    memos = Memos()
+    keys: list[Key] = [(Method.LIST, str(number), None) for number in range(3)]
+    for key in keys:
+        memos.keep(key, Memo((shelf.step("alpha"),), half, until=10.0, changes=1))
+
+    assert [memos.answer(key, ANYONE, 0.0, 1, {}) is None for key in keys] == [True, False, False]
+
+
+def test_what_is_larger_than_the_budget_is_not_kept(shelf: Shelf) -> None:
+    """And does not stay in the way of others."""
+    memos = Memos()
+    large = Answer(b"x" * MAX_BYTES, Hint(1, Scope.PUBLIC))
+    memos.keep(KEY, Memo((shelf.step("alpha"),), large, until=10.0, changes=1))
+    assert recall(memos) is None
+
+    memos.keep(KEY, Memo((shelf.step("alpha"),), PAGE, until=10.0, changes=1))
+    assert recall(memos) is not None
+
+
+def test_forgetting_all(memos: Memos) -> None:
+    """Nothing is kept alive afterwards."""
+    memos.clear()
+
+    assert recall(memos) is None
