@@ -1,0 +1,10 @@
+"""The cache of one upstream's answers: kept as long, and for whom, as the upstream's own hints allow.
+
+The nouns: a *key* says what is asked, an *entry* is one kept copy, its *life* what is left of it; a
+*generation* and an *epoch* tell whether a change came in between; *copies* are what there is for whom; a
+*flight* is one running load and all who wait for it; `readthrough.ReadThrough` is the loop around them.
+`key`, `entry` and `freshness` think: the time is handed in.
+
+What may not come in: a URI or a credential in a key, a body that must be parsed, a rule about lists across
+upstreams (that is federation), a counter that belongs to one request.
+"""

@@ -1,0 +1,143 @@
+"""Which copies of one upstream's answers there are for whom, and what each is still worth.
+
+Here a private copy is kept from all but its own partition: every path to a kept answer goes through `find`.
+Synchronous from end to end: nobody can come between a look and what follows from it.
+
+What may not come in: waiting, the upstream, metrics.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from mcp_federator.cache import freshness
+from mcp_federator.cache.entry import Entry
+from mcp_federator.cache.generations import Generations, Stamp
+from mcp_federator.cache.key import Key, Keys, private
+from mcp_federator.cache.memory_store import MemoryStore
+from mcp_federator.config import Cache
+from mcp_federator.federation.partition import Credentials
+from mcp_federator.model import Answer, Caller, Query, Scope
+
+_PUBLIC = Scope.PUBLIC
+# A member costs more through its class than as a global, and this one is looked at on each hit.
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where an answer to one caller's query may be found.
+
+    `public` is the key of the copy for all; `partition` says whose private copies may be given besides.
+    """
+
+    query: Query
+    public: Key
+    partition: bytes
+
+    @property
+    def private(self) -> Key:
+        """The key of the partition's own copy."""
+        return private(self.public, self.partition)
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A copy this caller may be given, and how many seconds of life it has left; none when stale."""
+
+    entry: Entry
+    left: float
+
+
+class Copies:
+    """The copies of one upstream in a store that all share.  `identity` is a digest of the upstream's."""
+
+    def __init__(
+        self,
+        *,
+        identity: bytes,
+        credentials: Credentials,
+        cache: Cache,
+        memory: MemoryStore,
+        clock: Callable[[], float],
+    ) -> None:
+        self._keys = Keys(identity)
+        self._credentials = credentials
+        self._max_ttl = cache.max_ttl
+        self._stale_window = cache.stale_if_error
+        self._memory = memory
+        self._clock = clock
+        self.generations = Generations()
+
+    def place(self, query: Query, caller: Caller) -> Place:
+        """Where to look for `caller`."""
+        credentials = self._credentials
+        public = self._keys.public(query, credentials.variant(caller))
+        return Place(query, public, credentials.partition(caller))
+
+    def find(self, place: Place, *, stale: bool = False) -> Found | None:
+        """The first copy that is fresh, or else that is stale: the public one, then the partition's own."""
+        entry = self._memory.get(place.public)
+        # Where no credential goes along all share one partition, and the public key holds either scope.
+        if entry is not None and (entry.scope is _PUBLIC or not place.partition):
+            left = self.life(entry, place.query)
+            if (left <= 0) is stale and left > freshness.GONE:
+                return Found(entry, left)
+        if place.partition:
+            entry = self._memory.get(place.private)
+            if entry is not None:
+                left = self.life(entry, place.query)
+                if (left <= 0) is stale and left > freshness.GONE:
+                    return Found(entry, left)
+        return None
+
+    def is_public(self, place: Place) -> bool:
+        """Whether the answer is known to be public.  A copy tells, even one that is stale or gone."""
+        entry = self._memory.get(place.public)
+        return entry is not None and entry.scope is _PUBLIC
+
+    def life(self, entry: Entry, query: Query) -> float:
+        """Seconds of life an answer to `query` has left, by what has changed since its fetch began."""
+        generations = self.generations
+        if entry.ties and not generations.hold(entry.ties):
+            return freshness.GONE
+        return freshness.life(entry, self._clock(), generations.of(query), generations.epoch_end(entry.epoch))
+
+    def entry(self, answer: Answer, stamp: Stamp) -> Entry:
+        """A complete answer that has just come, as an entry; `stamp` was read before its fetch."""
+        fresh_until = self._clock() + freshness.clamp(answer.hint.ttl_ms, self._max_ttl) / 1000
+        ties = self.generations.ties(answer.uris, stamp)
+        return Entry(
+            scope=answer.hint.scope,
+            body=answer.body,
+            fresh_until=fresh_until,
+            keep_until=fresh_until + self._stale_window,
+            # Something it is tied to changed during the fetch: of no generation, it is gone from the start.
+            generation=stamp.generation if ties is not None else b"",
+            epoch=stamp.epoch,
+            next_cursor=answer.next_cursor,
+            count=answer.count,
+            extra=answer.extra,
+            meta=answer.meta,
+            ties=ties or (),
+        )
+
+    def admit(self, place: Place, entry: Entry) -> bool:
+        """Keep an answer in place of what its asker could have been given till now.
+
+        Returns:
+            False where it was not kept: it has no life, is larger than the store, or was overtaken by a
+            change or a gap while it was fetched.  When overtaken, what is kept by now is newer, and stays.
+        """
+        generations = self.generations
+        if entry.generation != generations.of(place.query):
+            return False
+        if entry.epoch != generations.epoch and self.find(place) is not None:
+            return False
+        self.drop(place)
+        if entry.fresh_until <= self._clock():
+            return False
+        return self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
+
+    def drop(self, place: Place) -> None:
+        """Remove what this caller could have been given: the upstream says something else now."""
+        self._memory.drop(place.public)
+        if place.partition:
+            self._memory.drop(place.private)

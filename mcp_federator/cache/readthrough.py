@@ -1,0 +1,336 @@
+"""The cache before one upstream: answer from a copy, or let one load answer all who ask the same.
+
+The order of a look-up (design, section 6): a fresh public copy; a fresh copy of the caller's partition; then
+a flight, which looks once more, because another may have landed between its start and its first step; then
+the upstream.  `peek` is the first two and has no way to wait.
+
+Who may take what a flight brings.  Until an answer is known to be public, each partition flies alone.  Once
+it is, all share a flight, and a follower from another partition than the leader's takes only a complete
+public answer, or a failure that meets everyone alike.  Anything else was said to the leader: the follower
+flies again, in his own partition's lane.
+
+What may not come in: merging, rewriting, retries, the protocol's bytes.
+
+Hazards:
+- Between a look and a start, and between an upstream's answer and its admission, nothing may be awaited.
+- An answer is judged by the generation that was read before its fetch, never by the present one.
+- An error that a flight brings is one object for all its waiters: nobody may change it.
+- Each query is counted exactly once, whichever way it ends.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from mcp_federator.cache import freshness
+from mcp_federator.cache.copies import Copies, Found, Place
+from mcp_federator.cache.entry import Entry
+from mcp_federator.cache.flight import Flight, Flights, Grounded
+from mcp_federator.cache.generations import Stamp
+from mcp_federator.cache.key import Key
+from mcp_federator.cache.memory_store import MemoryStore
+from mcp_federator.config import Cache
+from mcp_federator.errors import McpError, Reason, UpstreamFailure
+from mcp_federator.federation.partition import Credentials
+from mcp_federator.metrics import Metrics
+from mcp_federator.model import (
+    Answer,
+    Caller,
+    Change,
+    Event,
+    Hint,
+    Method,
+    Outcome,
+    Query,
+    Scope,
+    Served,
+    Source,
+    Tier,
+)
+from mcp_federator.protocol.vocabulary import Code
+
+REFRESH_INTERVAL = 1.0
+"""Seconds in which one copy is refreshed at most once, however many ask for it."""
+
+_MAX_REFRESHED = 10_000
+
+# Members cost more through their class than as globals, and these are used on each hit.
+_DISCOVER = Method.DISCOVER
+_HIT, _STALE = Outcome.HIT, Outcome.STALE
+_MEMORY, _NOWHERE = Tier.MEMORY, Tier.NONE
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """What a flight brings its waiters: a complete answer, a failure, or neither.
+
+    Neither means that the upstream wants to hear each caller for himself: `input_required`, or a capability
+    that a shared fetch does not declare.
+
+    Attributes:
+        entry: the answer, whether it was admitted or not.
+        error: the failure.
+        look_again: the upstream was not asked; there is a fresh copy by now.
+        stored: the answer was admitted.
+        found_stale: a stale copy was at hand when the upstream was asked.
+    """
+
+    entry: Entry | None = None
+    error: McpError | UpstreamFailure | None = None
+    look_again: bool = False
+    stored: bool = False
+    found_stale: bool = False
+
+    @property
+    def for_anyone(self) -> bool:
+        """Whether another partition than the leader's may take it."""
+        if self.entry is not None:
+            return self.entry.scope is Scope.PUBLIC
+        return isinstance(self.error, UpstreamFailure) and not self.error.personal
+
+
+class ReadThrough(Source):
+    """A `Source` before a `Source`: the same verb, with a memory.
+
+    Args:
+        source: the upstream; answers in public URIs with a normalised hint.
+        name: the upstream's, for metrics and failures.
+        identity: a digest of the upstream's name, place and mapping.
+        credentials: tells partitions and variants apart.
+        cache: `max_ttl` and `stale_if_error` are used here.
+        memory: the tier in this process, shared by all upstreams.
+        metrics: where outcomes are counted.
+        clock: seconds, never backwards; the same as the store's.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        name: str,
+        identity: bytes,
+        credentials: Credentials,
+        cache: Cache,
+        memory: MemoryStore,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._name = name
+        self._names = (name,)
+        self._alone = Served(Outcome.BYPASS, upstreams=self._names)
+        self._copies = Copies(
+            identity=identity, credentials=credentials, cache=cache, memory=memory, clock=clock
+        )
+        self._generations = self._copies.generations
+        self._max_ttl = cache.max_ttl
+        self._metrics = metrics
+        self._clock = clock
+        self._flights: Flights[Landing] = Flights()
+        self._refreshes = _Refreshes()
+
+    def peek(self, query: Query, caller: Caller) -> Answer | None:
+        """A fresh copy out of memory, counted as a hit, or None, counted as nothing."""
+        if query.refresh or not _is_shared(query):
+            return None
+        found = self._copies.find(self._copies.place(query, caller))
+        return None if found is None else self._serve(query, found)
+
+    async def fetch(self, query: Query, caller: Caller) -> Answer:
+        """Answer from a copy, from a flight, or from the upstream.
+
+        `query` has the native URI or the upstream's own cursor.  `ttl_ms` of the answer is the life that
+        remains; `served` says how the answer came about.
+
+        Raises:
+            McpError: the upstream's answer is an error.
+            UpstreamFailure: the upstream gave none, and no copy may stand in.
+        """
+        answer = self.peek(query, caller)
+        if answer is not None:
+            return answer
+        if not _is_shared(query):
+            return await self._fetch_alone(query, caller)
+        place = self._copies.place(query, caller)
+        own_lane = False
+        while True:
+            found = self._copies.find(place)
+            refresh = query.refresh and found is not None and self._may_refresh(place, found)
+            if found is not None and not refresh:
+                return self._serve(query, found)
+            flight, led = self._board(place, caller, own_lane=own_lane, look=not refresh)
+            landing = await self._wait(query, flight, led=led)
+            if landing.look_again:
+                continue
+            if flight.partition == place.partition or landing.for_anyone:
+                break
+            own_lane = True
+        outcome = Outcome.MISS if led else Outcome.COALESCED
+        if landing.entry is not None:
+            return self._share(query, landing, landing.entry, outcome, refreshed=refresh and led)
+        if landing.error is not None:
+            return self._stand_in(place, landing.error, outcome)
+        return await self._fetch_alone(replace(query, alone=True), caller)
+
+    def invalidate(self, event: Event, reason: str = "") -> None:
+        """Declare entries gone, or stale for a gap; `reason` is the metric's word, else the change's."""
+        match event.change:
+            case Change.GAP:
+                self._generations.gap(self._clock())
+            case Change.LIST:
+                self._generations.change_lists((Method.LIST, Method.TEMPLATES))
+            case Change.RESOURCE if event.uri is not None:
+                self._generations.change_resource(event.uri)
+            case Change.RESOURCE:
+                self._generations.change_all_resources()
+        self._metrics.invalidation(self._name, reason or event.change.value)
+
+    def drop_pages(self, method: Method) -> None:
+        """Forget all pages of one list, for every caller: they do not belong together any more."""
+        self._generations.change_lists((method,))
+
+    def close(self) -> None:
+        """Cancel what is under way; whoever waits for it gets a failure."""
+        self._flights.close()
+
+    # Flights.
+
+    def _board(
+        self, place: Place, caller: Caller, *, own_lane: bool, look: bool
+    ) -> tuple[Flight[Landing], bool]:
+        """The flight to wait for, and whether this query leads it."""
+        stamp = self._generations.stamp(place.query)
+        # Whoever asks after a change must not be given what was asked for before it.
+        shared = (place.public, None, stamp.generation, stamp.epoch)
+        own = (place.public, place.partition, stamp.generation, stamp.epoch)
+        flight = None if own_lane else self._flights.running(shared)
+        flight = flight or self._flights.running(own)
+        if flight is not None:
+            return flight, False
+        lane = shared if self._copies.is_public(place) and not own_lane else own
+        load = self._load(place, caller, stamp, look=look)
+        return self._flights.start(lane, place.partition, load), True
+
+    async def _wait(self, query: Query, flight: Flight[Landing], *, led: bool) -> Landing:
+        try:
+            return await self._flights.wait(flight)
+        except Grounded:
+            return Landing(error=UpstreamFailure(self._name, Reason.UNREACHABLE, "cancelled"))
+        except BaseException:
+            # The caller has gone, or there is a fault in our own house: a query all the same.
+            self._count(query, Scope.PRIVATE, Outcome.MISS if led else Outcome.COALESCED)
+            raise
+
+    async def _load(self, place: Place, caller: Caller, stamp: Stamp, *, look: bool) -> Landing:
+        """The flight itself; what goes wrong on purpose is brought home, not raised."""
+        if look and self._copies.find(place) is not None:
+            return Landing(look_again=True)
+        found_stale = self._copies.find(place, stale=True) is not None
+        try:
+            answer = await self._source.fetch(place.query, caller)
+        except McpError as error:
+            self._overrule(place, stamp)
+            if error.code == Code.MISSING_CAPABILITY:
+                return Landing()
+            # Its traceback would hold this flight's frames, and with them a caller's headers.
+            return Landing(error=error.with_traceback(None))
+        except UpstreamFailure as failure:
+            if failure.reason is Reason.REFUSED and not failure.stale_ok:
+                self._overrule(place, stamp)
+            return Landing(error=failure.with_traceback(None))
+        if answer.interim:
+            self._overrule(place, stamp)
+            return Landing()
+        entry = self._copies.entry(answer, stamp)
+        return Landing(entry, stored=self._copies.admit(place, entry), found_stale=found_stale)
+
+    def _overrule(self, place: Place, stamp: Stamp) -> None:
+        """The upstream gave an answer that is not kept; no older one may be served in its stead."""
+        if stamp.generation == self._generations.of(place.query):
+            self._copies.drop(place)
+
+    # Answers.
+
+    def _serve(self, query: Query, found: Found, failure: UpstreamFailure | None = None) -> Answer:
+        """A copy; where it stands in for a failure it may be a stale one."""
+        entry, left = found.entry, found.left
+        outcome = _HIT if left > 0 else _STALE
+        self._count(query, entry.scope, outcome, _MEMORY)
+        served = Served(
+            outcome,
+            _MEMORY,
+            freshness.fresh_for(left),
+            left <= 0,
+            detail="" if failure is None else _detail(failure),
+            upstreams=self._names,
+        )
+        return entry.answer(freshness.remaining_ms(left), served)
+
+    def _share(
+        self, query: Query, landing: Landing, entry: Entry, outcome: Outcome, *, refreshed: bool
+    ) -> Answer:
+        """What a flight brought, as one of its waiters gets it."""
+        self._count(query, entry.scope, outcome)
+        # Of an answer that was overtaken by a change, no life is left to tell.
+        ttl_ms = freshness.remaining_ms(self._copies.life(entry, query))
+        served = Served(
+            outcome,
+            found_stale=landing.found_stale,
+            stored=landing.stored,
+            refreshed=refreshed,
+            upstreams=self._names,
+        )
+        return entry.answer(ttl_ms, served)
+
+    def _stand_in(self, place: Place, error: McpError | UpstreamFailure, outcome: Outcome) -> Answer:
+        """A copy instead of a failure, where the failure allows it and there is one; else the failure."""
+        if isinstance(error, UpstreamFailure) and error.stale_ok:
+            # Fresh, if it was a refresh that failed.
+            found = self._copies.find(place) or self._copies.find(place, stale=True)
+            if found is not None:
+                return self._serve(place.query, found, error)
+        self._count(place.query, Scope.PRIVATE, outcome)
+        raise error.with_traceback(None)
+
+    async def _fetch_alone(self, query: Query, caller: Caller) -> Answer:
+        """Ask for this caller, past the cache: nothing is looked up, stored or shared."""
+        self._count(query, Scope.PRIVATE, Outcome.BYPASS)
+        answer = await self._source.fetch(query, caller)
+        if query.method is _DISCOVER:
+            return replace(answer, served=self._alone)
+        # The answer to a retry depends on what is in no key: nobody after us may keep it either.
+        kept_ms = 0 if query.retry is not None else freshness.clamp(answer.hint.ttl_ms, self._max_ttl)
+        return replace(answer, hint=Hint(kept_ms, Scope.PRIVATE), served=self._alone)
+
+    def _may_refresh(self, place: Place, found: Found) -> bool:
+        key = place.public if found.entry.scope is Scope.PUBLIC else place.private
+        return self._refreshes.allow(key, self._clock())
+
+    def _count(self, query: Query, scope: Scope, outcome: Outcome, tier: Tier = _NOWHERE) -> None:
+        self._metrics.cache_request(self._name, query.method, scope, outcome, tier)
+
+
+class _Refreshes:
+    """When copies were refreshed, for as long as that matters."""
+
+    def __init__(self) -> None:
+        self._at: dict[Key, float] = {}
+
+    def allow(self, key: Key, now: float) -> bool:
+        at = self._at
+        # Keys stand in the order of their times.
+        while at and now - at[oldest := next(iter(at))] >= REFRESH_INTERVAL:
+            del at[oldest]
+        if key in at or len(at) >= _MAX_REFRESHED:
+            return False
+        at[key] = now
+        return True
+
+
+def _is_shared(query: Query) -> bool:
+    return query.retry is None and not query.alone and query.method is not _DISCOVER
+
+
+def _detail(failure: UpstreamFailure) -> str:
+    # The failure has no other sign of an upstream that was not even asked.
+    return "breaker" if failure.detail.endswith("breaker is open") else "stale-if-error"

@@ -1,0 +1,289 @@
+"""The MCP endpoint as HTTP: one path, one method, and what must hold before a body is worth reading.
+
+In this order: Origin, path, method, fields that stand twice, Content-Type, Accept, size; then `mcp` takes
+over.  Whatever happens ends in one reply, one line of the request log and one count; only a client that left
+gets no reply.  There is no router: the hot path is one handler of aiohttp's low-level server.
+
+Hazards:
+- The Origin check stands before everything else, for every method and path (case H36).
+- An exception that left `handle` would become aiohttp's own error page.
+- The reply's header lines hold our own words only, and an Origin that was allowed, hence plain ASCII.
+- A request that arrived whole is read without waiting, the usual way; the other way has a time limit.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from mcp_federator import config
+from mcp_federator.endpoint import guard
+from mcp_federator.endpoint.mcp import Exchange, Holder, InFlight, Mcp, note_error
+from mcp_federator.endpoint.wire import JSON, Reply
+from mcp_federator.errors import McpError
+from mcp_federator.log import RequestLog
+from mcp_federator.metrics import Metrics
+from mcp_federator.protocol import headers
+from mcp_federator.protocol.jsonrpc import error_body
+from mcp_federator.protocol.vocabulary import Code
+
+_MORE_FIELDS: Final = {
+    405: b"Allow: POST, OPTIONS\r\n",
+    415: b"Accept-Encoding: gzip, deflate\r\n",
+    503: b"Retry-After: 1\r\n",
+}
+"""Header lines that go along with a refusal, by its status."""
+
+_ENCODINGS: Final = frozenset({"gzip", "deflate"})
+_ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_EXPOSED: Final = b"Access-Control-Expose-Headers: Cache-Status, Retry-After\r\n"
+_ASKED_FIELDS: Final = (
+    "Accept",
+    "Authorization",
+    "Baggage",
+    "Cache-Control",
+    "Content-Type",
+    "Last-Event-ID",
+    "MCP-Protocol-Version",
+    "Mcp-Method",
+    "Mcp-Name",
+    "Mcp-Session-Id",
+    "Traceparent",
+    "Tracestate",
+)
+"""Fields that clients in a browser send; they may, whether or not we read them."""
+
+_PREFLIGHT_SECONDS: Final = 7200
+
+_log = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """The handler of the MCP listener: `wire.Server(endpoint.handle)`.
+
+    Args:
+        source_of: holds the source to ask, see `mcp.Holder`.
+        settings: the `server` section.
+        cache: the `cache` section, for `client_refresh`.
+        forwarded_headers: lower-case names of the fields that some upstream's `forward` names.
+        credential_headers: lower-case names of fields that hold credentials beyond the well-known ones.
+        metrics: counts every request.
+        request_log: gets a line for every request.
+        discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
+        clock: seconds, for durations only.
+
+    Raises:
+        ConfigError: an allowed origin is none.
+    """
+
+    def __init__(
+        self,
+        source_of: Holder,
+        settings: config.Server,
+        cache: config.Cache,
+        *,
+        forwarded_headers: frozenset[str],
+        credential_headers: frozenset[str],
+        metrics: Metrics,
+        request_log: RequestLog,
+        discover: Callable[[], tuple[bytes, int]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._in_flight = InFlight(settings.max_in_flight)
+        self._mcp = Mcp(source_of, settings, discover, self._in_flight)
+        self._path = settings.path
+        self._max_bytes = settings.max_request_bytes
+        self._body_timeout = settings.request_timeout
+        self._client_refresh = cache.client_refresh
+        self._metrics = metrics
+        self._request_log = request_log
+        self._clock = clock
+        self._origins = guard.Memo(guard.Origins(settings.allowed_origins, settings.host).allow)
+        self._is_json = guard.Memo(guard.is_json)
+        self._accepts = guard.Memo(guard.accepts)
+        self.forward(forwarded_headers, credential_headers)
+
+    def forward(self, forwarded_headers: frozenset[str], credential_headers: frozenset[str]) -> None:
+        """Let other header fields go upstream from now on; the arguments are those of the class."""
+        self._names = guard.Memo(guard.FieldNames(forwarded_headers, credential_headers).read)
+        allowed = ", ".join([*_ASKED_FIELDS, *sorted(forwarded_headers)])
+        self._preflight = (
+            b"Access-Control-Allow-Methods: POST\r\n"
+            b"Access-Control-Allow-Headers: %b\r\n"
+            b"Access-Control-Max-Age: %d\r\n" % (allowed.encode(), _PREFLIGHT_SECONDS)
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests wait for an answer, or for the rest of their body."""
+        return self._in_flight.count
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one HTTP request; fails with nothing but cancellation, when the client left."""
+        started = self._clock()
+        exchange = Exchange()
+        cors = b""
+        try:
+            names = self._names[b"\n".join([name for name, _ in request.raw_headers])]
+            try:
+                if names.origins:
+                    cors = self._cors(request.headers["Origin"], names)
+                reply = await self._reply(request, names, exchange)
+            except McpError as error:
+                note_error(exchange, error)
+                reply = _refusal(error, exchange)
+        except (Exception, asyncio.CancelledError) as fault:
+            task = asyncio.current_task()
+            if isinstance(fault, asyncio.CancelledError) and (task is None or task.cancelling()):
+                exchange.status = "client_error"
+                self._tell(exchange, started, 0)
+                raise
+            _log.exception("a request failed inside")
+            exchange.status = "internal_error"
+            reply = _refusal(McpError(Code.INTERNAL_ERROR, "Internal error.", status=500), exchange)
+        if cors:
+            reply.fields += cors
+        self._tell(exchange, started, len(reply.body))
+        return reply
+
+    def _tell(self, exchange: Exchange, started: float, size: int) -> None:
+        seconds = self._clock() - started
+        served = exchange.served
+        self._metrics.request(exchange.method, exchange.era, exchange.status, seconds)
+        self._request_log.write(
+            id=exchange.id,
+            method=exchange.method,
+            era=exchange.era,
+            upstreams=exchange.upstreams,
+            outcome="" if served is None else served.outcome,
+            status=exchange.status,
+            seconds=seconds,
+            size=size,
+            uri=exchange.uri,
+        )
+
+    def _cors(self, origin: str, names: guard.Fields) -> bytes:
+        """Header lines for the page of an allowed origin."""
+        if names.origins > 1 or not self._origins[origin]:
+            raise _refuse(403, "This Origin is not allowed; server.allowed_origins names those that are.")
+        return b"Access-Control-Allow-Origin: %b\r\nVary: Origin\r\n%b" % (origin.encode(), _EXPOSED)
+
+    async def _reply(self, request: web.BaseRequest, names: guard.Fields, exchange: Exchange) -> Reply:
+        # The target as sent is the path, for all but a few clients.
+        if request.raw_path != self._path and request.path != self._path:  # noqa: PLR1714
+            raise _refuse(404, f"There is nothing here; the MCP endpoint is {self._path}.")
+        if request.method != "POST":
+            exchange.method = request.method
+            if request.method == "OPTIONS":
+                return Reply(204, fields=_MORE_FIELDS[405] + (self._preflight if names.origins else b""))
+            raise _refuse(405, "MCP requests are POSTs; there is no stream to GET and no session to DELETE.")
+        self._check(request, names)
+        content = request.content
+        body = content.read_nowait() if content.is_eof() else await self._rest(request)
+        if len(body) > self._max_bytes:
+            raise self._too_large()
+        if names.unusual:
+            body = self._inflated(request, body)
+        answer = await self._mcp.answer(
+            body,
+            request.headers,
+            exchange,
+            forwarded=_forwarded(request, names) if names.forwarded else {},
+            refresh=names.unusual and self._refresh(request, names),
+        )
+        if exchange.id is None:
+            return Reply(202)
+        if exchange.served is None:
+            return Reply(200, answer, JSON)
+        return Reply(
+            200, answer, b"%bCache-Status: %b\r\n" % (JSON, headers.cache_status(exchange.served).encode())
+        )
+
+    def _check(self, request: web.BaseRequest, names: guard.Fields) -> None:
+        """What must hold of the header fields before the body is read."""
+        fields = request.headers
+        if names.repeated is not None:
+            raise _refuse(400, f"The header field {names.repeated} stands twice.")
+        if not self._is_json[fields.get("Content-Type", "")]:
+            raise _refuse(415, "Content-Type must be application/json, in UTF-8.")
+        accept = fields.get("Accept")
+        # Several fields of this name are one list; few clients send several.
+        if (
+            accept is not None
+            and not self._accepts[accept]
+            and not guard.accepts(",".join(fields.getall("Accept")))
+        ):
+            raise _refuse(406, "Accept must allow application/json and text/event-stream.")
+
+    async def _rest(self, request: web.BaseRequest) -> bytes:
+        """A body that has not arrived yet."""
+        if (request.content_length or 0) > self._max_bytes:
+            raise self._too_large()
+        body = bytearray()
+        with self._in_flight:
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(_CONTINUE)
+            try:
+                async with asyncio.timeout(self._body_timeout):
+                    while len(body) <= self._max_bytes and (chunk := await request.content.readany()):
+                        body += chunk
+            except TimeoutError:
+                raise _refuse(408, "The body did not arrive in time.") from None
+            except (web.RequestPayloadError, ConnectionError):
+                raise _refuse(400, "The body broke off.", Code.PARSE_ERROR) from None
+        return bytes(body)
+
+    def _inflated(self, request: web.BaseRequest, body: bytes) -> bytes:
+        """The body as it was before the client compressed it."""
+        encoding = ",".join(request.headers.getall("Content-Encoding", ["identity"])).strip().lower()
+        if encoding == "identity":
+            return body
+        if encoding not in _ENCODINGS:
+            raise _refuse(415, "Content-Encoding must be gzip or deflate.")
+        stream = zlib.decompressobj(_ZLIB_OR_GZIP)
+        try:
+            # Asked for one byte more than is allowed, it makes no more than that of any bomb.
+            inflated = stream.decompress(body, self._max_bytes + 1)
+        except zlib.error:
+            raise _refuse(400, "The body cannot be inflated.", Code.PARSE_ERROR) from None
+        if len(inflated) > self._max_bytes:
+            raise self._too_large()
+        if not stream.eof or stream.unused_data:
+            raise _refuse(400, "The body cannot be inflated.", Code.PARSE_ERROR)
+        return inflated
+
+    def _too_large(self) -> McpError:
+        return _refuse(413, f"The body is longer than {self._max_bytes} bytes (server.max_request_bytes).")
+
+    def _refresh(self, request: web.BaseRequest, names: guard.Fields) -> bool:
+        """Whether the client asks for a copy from upstream, and `cache.client_refresh` lets it."""
+        if self._client_refresh == "never":
+            return False
+        # Behind a proxy on this machine every peer is loopback, and none of them is the client.
+        if self._client_refresh == "loopback" and (
+            names.relayed or not guard.is_loopback(request.remote or "")
+        ):
+            return False
+        return guard.asks_refresh(",".join(request.headers.getall("Cache-Control", [])))
+
+
+def _forwarded(request: web.BaseRequest, names: guard.Fields) -> dict[str, str]:
+    values = {name: ", ".join(request.headers.getall(name)) for name in names.forwarded}
+    for name, value in values.items():
+        if not guard.sendable(value):
+            raise _refuse(400, f"The header field {name} holds characters that none may hold.")
+    return values
+
+
+def _refuse(status: int, text: str, code: Code = Code.INVALID_REQUEST) -> McpError:
+    return McpError(code, text, status=status)
+
+
+def _refusal(error: McpError, exchange: Exchange) -> Reply:
+    body = error_body(error, error.id if exchange.id is None else exchange.id)
+    return Reply(error.status, body, JSON + _MORE_FIELDS.get(error.status, b""))

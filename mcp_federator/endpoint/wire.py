@@ -1,0 +1,173 @@
+"""How replies leave, and what aiohttp's own server says in our name.
+
+`Reply` writes head and body as one piece; aiohttp's general response spends more on its header objects than
+we do on a whole hit.  `Server` is `web.Server` set up the way both listeners need it.  No word of MCP's
+methods comes in here, and nothing that decides about a request.
+
+Hazards:
+- A line of `fields` goes out as it is: it may hold only our own words, or text that passed a check which lets
+  no control character through.
+- aiohttp calls `prepare`, then `write_eof`, then reads `keep_alive`; more of a response it does not use.
+- What the parser refuses never reaches a handler.  aiohttp would answer as text that repeats the client's
+  bytes, and log a traceback with them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpVersion10
+from aiohttp.http_exceptions import LineTooLong
+
+from mcp_federator.errors import McpError
+from mcp_federator.log import clean
+from mcp_federator.protocol.jsonrpc import error_body
+from mcp_federator.protocol.vocabulary import Code
+
+JSON: Final = b"Content-Type: application/json\r\n"
+
+MAX_FIELD_BYTES: Final = 64 << 10
+"""Of one header field: `Mcp-Name` holds a whole URI, and base64 makes it longer."""
+
+KEEP_ALIVE_SECONDS: Final = 120.0
+"""An idle connection of a client is closed after this; proxies before us keep theirs for a minute or so."""
+
+SEND_SECONDS: Final = 300.0
+"""A client that has not taken its reply by then is left."""
+
+_AT_ONCE: Final = 64 << 10
+"""So much fits into an empty transport's buffer: sending it never waits."""
+
+_STATUS_LINES: Final = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+_BODILESS: Final = frozenset({204, 304})
+
+_log = logging.getLogger(__name__)
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
+
+
+class Reply(web.StreamResponse):
+    """A whole reply.
+
+    Attributes:
+        body: all of it; not sent in reply to HEAD.
+        fields: complete header lines, each with its line break.
+    """
+
+    def __init__(self, status: int, body: bytes = b"", fields: bytes = b"") -> None:
+        super().__init__(status=status)
+        self.body = body
+        self.fields = fields
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Take note whom to answer; nothing is written yet."""
+        self._req = request
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Write the reply, and wait where the client reads slowly.
+
+        Raises:
+            ConnectionError: the client is gone, or reads nothing.
+        """
+        request = self._req
+        if request is None:
+            return
+        self._req = None
+        self._eof_sent = True
+        body = self.body
+        length = b"" if self._status in _BODILESS else b"Content-Length: %d\r\n" % len(body)
+        connection = b""
+        if not self._keep_alive:
+            connection = b"Connection: close\r\n"
+        elif request.version == HttpVersion10:
+            connection = b"Connection: keep-alive\r\n"
+        if request.method == "HEAD":
+            body = b""
+        data = b"%b%b%b%b%b\r\n%b" % (
+            _STATUS_LINES[self._status],
+            _date(int(time.time())),
+            self.fields,
+            connection,
+            length,
+            body,
+        )
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError
+        if len(data) < _AT_ONCE and not transport.get_write_buffer_size():
+            await request.writer.write_eof(data)
+            return
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await request.writer.write_eof(data)
+        except TimeoutError:
+            transport.abort()
+            raise ConnectionResetError from None
+
+
+class Server(web.Server):
+    """`web.Server` for one of our listeners: `loop.create_server(Server(handle), ...)` or `web.ServerRunner`.
+
+    A handler whose client leaves is cancelled, header fields may have 64 KiB, bodies come as they were sent
+    (compressed ones too), no access log is written, and what the HTTP parser refuses is answered with a
+    JSON-RPC error.  Make it while the loop runs.
+    """
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__(handler, handler_cancellation=True)
+
+    def __call__(self) -> web.RequestHandler:
+        """One connection's protocol."""
+        return _Connection(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type] # aiohttp's own way to switch it off
+            auto_decompress=False,
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            max_field_size=MAX_FIELD_BYTES,
+            max_line_size=MAX_FIELD_BYTES,
+        )
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's protocol, except for what it says when a request is no HTTP."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - aiohttp's signature
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to a request that never reached the handler; the connection ends with it."""
+        if status == HTTPStatus.BAD_REQUEST:
+            _log.debug("no HTTP request: %s", clean(message or str(exc)))
+        else:
+            _log.error("a handler failed: %s", clean(str(exc)), exc_info=exc)
+        if isinstance(exc, LineTooLong):
+            status, text = 431, "A line of the request's head is longer than 64 KiB."
+        elif status == HTTPStatus.BAD_REQUEST:
+            text = "This is no valid HTTP request."
+        else:
+            text = "Internal error."
+        code = Code.INVALID_REQUEST if status < HTTPStatus.INTERNAL_SERVER_ERROR else Code.INTERNAL_ERROR
+        reply = Reply(status, error_body(McpError(code, text, status=status)), JSON)
+        reply.force_close()
+        return reply

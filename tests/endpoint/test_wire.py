@@ -1,0 +1,153 @@
+import asyncio
+import logging
+from email.utils import parsedate_to_datetime
+
+import pytest
+from aiohttp import web
+
+from mcp_federator.endpoint.wire import Server
+from mcp_federator.model import Answer
+from tests.endpoint.door import (
+    HIT,
+    Client,
+    Door,
+    ScriptedSource,
+    once,
+    read,
+    request,
+    run,
+    settle,
+)
+
+
+def test_H33_long_names_fit() -> None:
+    """A URI of 40 KiB fits into one header field; a field of more than 64 KiB is 431, repeating nothing."""
+
+    async def body() -> None:
+        async with Door() as door:
+            uri = "docs+x://" + "a" * 40_000
+            assert (await door.post(read(uri))).status == 200
+            response = await door.ask(request(read(), {"X-Long": "a" * 70_000}))
+            assert (response.status, response.code) == (431, -32600)
+            assert b"aaa" not in response.body
+
+    run(body())
+
+
+def test_H38_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply that nobody takes is given up, and its connection with it."""
+    monkeypatch.setattr("mcp_federator.endpoint.wire.SEND_SECONDS", 0.01)
+
+    async def body() -> None:
+        huge = Answer(b'"contents":[{"uri":"docs+x://1","text":"%b"}]' % (b"x" * 20_000_000), HIT.hint)
+        async with Door(ScriptedSource(huge)) as door:
+            client = await door.connect()
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await client.send(request(read()))
+            while door.web.connections:
+                await settle()
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00evil",
+        b"EVIL /mcp HTTP/1.1\r\n\r\n",
+        b"POST /mcp HTTP/1.1\r\nevil header\r\n\r\n",
+    ],
+    ids=["TLS", "no method", "no colon"],
+)
+def test_what_is_no_http(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """A JSON-RPC error that repeats nothing of it, the end of the connection, and no traceback."""
+
+    async def body() -> None:
+        async with Door() as door:
+            client = await door.connect()
+            await client.send(sent)
+            response = await client.receive()
+            assert (response.status, response.code) == (400, -32600)
+            assert b"evil" not in response.body
+            assert response.header("Connection") == "close"
+            assert await client.at_end()
+
+    run(body())
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+def test_connection_serves_many_requests_at_once() -> None:
+    """Requests sent without waiting are answered in order on one connection."""
+
+    async def body() -> None:
+        async with Door() as door:
+            client = await door.connect()
+            await client.send(b"".join(request(read(id=n)) for n in range(20)))
+            assert [(await client.receive()).message["id"] for _ in range(20)] == list(range(20))
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("version", "connection", "said", "ends"),
+    [
+        ("HTTP/1.1", None, None, False),
+        ("HTTP/1.1", "close", "close", True),
+        ("HTTP/1.0", None, "close", True),
+        ("HTTP/1.0", "keep-alive", "keep-alive", False),
+    ],
+)
+def test_connection_ends_when_the_client_says_so(
+    version: str, connection: str | None, said: str | None, ends: bool
+) -> None:
+    """Connection is kept or closed by the rules of the client's version of HTTP."""
+
+    async def body() -> None:
+        async with Door() as door:
+            client = await door.connect()
+            await client.send(
+                request(read(), {"Connection": connection}).replace(b"HTTP/1.1", version.encode(), 1)
+            )
+            response = await client.receive()
+            assert response.status == 200
+            # HTTP/1.0 closes where nothing is said.
+            assert response.header("Connection") in (
+                {None, "close"} if version == "HTTP/1.0" and ends else {said}
+            )
+            if ends:
+                assert await client.at_end()
+            else:
+                await client.send(request(read()))
+                assert (await client.receive()).status == 200
+
+    run(body())
+
+
+def test_handler_that_fails_is_a_json_rpc_error(caplog: pytest.LogCaptureFixture) -> None:
+    """What leaves a handler is a 500 that repeats none of it, one traceback, and the connection's end."""
+
+    async def fail(request: web.BaseRequest) -> web.StreamResponse:  # noqa: ARG001 - a handler's signature
+        raise RuntimeError("secret")
+
+    async def body() -> None:
+        web_server = Server(fail)
+        server = await asyncio.get_running_loop().create_server(web_server, "127.0.0.1", 0)
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1]))
+        await client.send(request(read()))
+        response = await client.receive()
+        assert (response.status, response.code) == (500, -32603)
+        assert b"secret" not in response.body
+        assert await client.at_end()
+        await client.close()
+        server.close()
+        await web_server.shutdown(1)
+
+    run(body())
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_reply_has_a_date() -> None:
+    """Every reply says when it was made (RFC 9110, 6.6.1), and not by which software."""
+    response = run(once(request(read()), asked=1))
+    assert parsedate_to_datetime(response.header("Date") or "").tzinfo is not None
+    assert response.header("Server") is None
