@@ -18,7 +18,7 @@ class Reason(StrEnum):
     BAD_REPLY = "bad_reply"
     """HTTP 5xx, or bytes that are no MCP answer to our request."""
     REFUSED = "refused"
-    """The upstream does not want this request: HTTP 4xx, a redirect elsewhere, an error code not to be relayed."""
+    """The upstream does not want this request: HTTP 4xx, a redirect elsewhere, a code not to be relayed."""
     OVERLOADED = "overloaded"
     """Our own limit of requests in flight; the upstream was not asked."""
 
@@ -93,7 +93,7 @@ class UpstreamError(McpError):
         self.not_found = not_found
 
 
-class UpstreamFailure(FederatorError):
+class UpstreamFailure(FederatorError):  # noqa: N818 - `UpstreamError` is the answer that is an error
     """An upstream gave no answer.
 
     Attributes:

@@ -203,7 +203,7 @@ class Change(StrEnum):
     LIST = "list_changed"
     """The resources or the templates of an upstream are others now."""
     RESOURCE = "updated"
-    """One resource, and what lies below it, changed."""
+    """One resource changed, and with it whatever it is a part of."""
     GAP = "gap"
     """Events may have been missed: what is kept is stale, not gone."""
 

@@ -294,13 +294,16 @@ def _served(parts: tuple[Answer, ...], asked: int) -> Served:
         return Served(outcome=Outcome.BYPASS)
     served = [part.served for part in parts]
     outcomes = [one.outcome for one in served]
+    upstreams = tuple(dict.fromkeys(name for one in served for name in one.upstreams))
     hits = outcomes.count(Outcome.HIT) + outcomes.count(Outcome.STALE)
     if hits < asked:
-        return Served(hits=hits, misses=asked - hits, refreshed=any(one.refreshed for one in served))
+        refreshed = any(one.refreshed for one in served)
+        return Served(hits=hits, misses=asked - hits, refreshed=refreshed, upstreams=upstreams)
     return Served(
         outcome=Outcome.STALE if Outcome.STALE in outcomes else Outcome.HIT,
         tier=Tier.REDIS if any(one.tier is Tier.REDIS for one in served) else Tier.MEMORY,
         fresh_for=min((one.fresh_for for one in served if one.fresh_for is not None), default=None),
         detail=next((one.detail for one in served if one.detail), ""),
         hits=hits,
+        upstreams=upstreams,
     )

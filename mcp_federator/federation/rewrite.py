@@ -11,51 +11,69 @@ keep no buffer alive.  What cannot be read as the schema has it is a `ValueError
 Hazards:
     A native URI that slips through unrewritten may look like a public URI of another upstream.  What has no
     public form is therefore left out, never passed as it is.
-    Strict clients refuse a whole page for one `null` where an optional member may be (case H13), so these are
-    left out; a `null` anywhere else means something to somebody.
+    Strict clients refuse a whole page, and with it the items of other upstreams, for one member of a wrong
+    type (case H13).  An item that has one is left out.  A `null` where an optional member may be costs only
+    that member; a `null` anywhere else means something to somebody.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from mcp_federator.federation.prefix import Mapping
+from mcp_federator.federation.shape import (
+    Annotations,
+    Content,
+    Icon,
+    Named,
+    Resource,
+    Template,
+    optional,
+)
 from mcp_federator.model import Method
 
 _T = TypeVar("_T")
 _Item = dict[str, Any]
 """A JSON object, decoded one level deep: its members are `Raw`, or what they have been replaced with."""
+_Given: TypeAlias = "tuple[_Item, Named] | None"
+"""An item, and what was read of it; None where it has not the shape of one."""
 
 
-class Surface(msgspec.Struct, frozen=True):
+class Surface:
     """A list of a result whose items have a URI.
 
-    Attributes:
+    Args:
         items: the member of the result that is the list.
         uri: the member of each item that is the URI, or the template.
         shown: gives it its public form, or None where the item is not published.
+        shape: of an item.
+
+    Attributes:
+        decode_all: decodes the list, if every item has the shape.
+        decode_one: decodes an item.
         optional: members of an item that the schema declares optional and not nullable.
     """
 
-    items: str
-    uri: str
-    shown: Callable[[Mapping, str], str | None]
-    optional: frozenset[str]
+    def __init__(
+        self, items: str, uri: str, shown: Callable[[Mapping, str], str | None], shape: type[Named]
+    ) -> None:
+        self.items = items
+        self.uri = uri
+        self.shown = shown
+        self.decode_all: Callable[[Raw], list[Named]] = msgspec.json.Decoder(list[shape]).decode  # type: ignore[valid-type] # a type made at run time
+        self.decode_one: Callable[[Raw], Named] = msgspec.json.Decoder(shape).decode
+        self.optional = optional(shape)
 
-
-_DESCRIBED = frozenset({"title", "description", "mimeType", "annotations", "icons", "_meta"})
 
 _SURFACES = {
-    Method.LIST: Surface("resources", "uri", Mapping.public, _DESCRIBED | {"size"}),
-    Method.TEMPLATES: Surface("resourceTemplates", "uriTemplate", Mapping.template, _DESCRIBED),
+    Method.LIST: Surface("resources", "uri", Mapping.public, Resource),
+    Method.TEMPLATES: Surface("resourceTemplates", "uriTemplate", Mapping.template, Template),
     # An item of contents has a text or a blob; some servers write the other as null.
-    Method.READ: Surface("contents", "uri", Mapping.public, frozenset({"mimeType", "_meta", "text", "blob"})),
+    Method.READ: Surface("contents", "uri", Mapping.public, Content),
 }
-
-_ANNOTATIONS = frozenset({"audience", "priority", "lastModified"})
-"""All of `Annotations` is optional."""
+_OF_ICONS, _OF_ANNOTATIONS = optional(Icon), optional(Annotations)
 
 _NULL = Raw(b"null")
 
@@ -75,7 +93,7 @@ class Page(msgspec.Struct, frozen=True):
         uris: their native URIs (or templates), in order.
         next_cursor: the upstream's; None on the last page.
         extra: the result's other members, joined by commas, without braces.
-        dropped: how many items have no usable URI, are not published, or are no template.
+        dropped: how many items have not the shape of one, are not published, or are no template.
     """
 
     items: bytes
@@ -110,7 +128,7 @@ def page(members: dict[str, Raw], method: Method, mapping: Mapping) -> Page:
     """
     surface = _SURFACES[method]
     raw = members.get(surface.items, _NULL)
-    given = [] if raw == _NULL else _objects(raw, surface)
+    given = [] if raw == _NULL else _items(raw, surface)
     # Most pages hold no null at all: one scan of the text is cheaper than a look at every item.
     items, uris = _rewritten(given, surface, mapping, nulls=b"null" in bytes(raw))
     cursor = members.get("nextCursor", _NULL)
@@ -129,19 +147,19 @@ def contents(members: dict[str, Raw], mapping: Mapping, asked: str | None = None
     """Rewrite the result of `resources/read`.
 
     Contents without a URI of their own that could be shown get that of the resource that was `asked` for
-    (native), where it is given; otherwise they are left out.
+    (native), where it is given; otherwise they are left out.  So are those that have not the schema's shape.
 
     Raises:
-        ValueError: there is no list of contents, it cannot be read, or nothing in it has a URI.  An empty
+        ValueError: there is no list of contents, it cannot be read, or nothing in it can be shown.  An empty
             list is passed on: to say "not found" is for the upstream, and perhaps the resource is empty.
     """
     surface = _SURFACES[Method.READ]
-    given = _objects(members.get(surface.items, _NULL), surface)
+    given = _items(members.get(surface.items, _NULL), surface)
     shown = None if asked is None else mapping.public(asked)
     otherwise = None if asked is None or shown is None else (asked, shown)
     items, uris = _rewritten(given, surface, mapping, otherwise=otherwise)
     if given and not items:
-        raise ValueError("contents: none has a URI")
+        raise ValueError("contents: none can be shown")
     return Contents(body=_encode({**members, surface.items: items})[1:-1], count=len(items), uris=uris)
 
 
@@ -166,7 +184,7 @@ def error_data(data: bytes | None, mapping: Mapping, asked: str | None = None) -
 
 
 def _rewritten(
-    given: list[_Item],
+    given: list[_Given],
     surface: Surface,
     mapping: Mapping,
     *,
@@ -185,28 +203,34 @@ def _rewritten(
     where, shown, optional = surface.uri, surface.shown, surface.optional
     items = []
     uris = []
-    for item in given:
-        native = _text(item.get(where))
+    for each in given:
+        if each is None:
+            continue
+        item, shape = each
+        native = shape.uri
         public = None if native is None else shown(mapping, native)
         if native is None or public is None:
-            if otherwise is None or not item:
+            if otherwise is None:
                 continue
             native, public = otherwise
         item[where] = public
         if nulls:
-            item = _without_nulls(item, optional)  # noqa: PLW2901 - the same item, tidied
-            if "annotations" in item:
-                item["annotations"] = _annotations(item["annotations"])
-        if "_meta" in item:
+            item = _tidied(item, optional)
+        if shape.meta is not None and shape.meta.ui:
             item["_meta"] = _meta(item["_meta"], mapping)
         items.append(item)
         uris.append(native)
     return items, tuple(uris)
 
 
-def _annotations(raw: Raw) -> Raw | _Item:
-    members = _object(raw)
-    return raw if members is None else _without_nulls(members, _ANNOTATIONS)
+def _tidied(item: _Item, optional: frozenset[str]) -> _Item:
+    """The item without nulls where optional members may be."""
+    item = _without_nulls(item, optional)
+    if "annotations" in item and "annotations" in optional and b"null" in bytes(item["annotations"]):
+        item["annotations"] = _without_nulls(_decode_object(item["annotations"]), _OF_ANNOTATIONS)
+    if "icons" in item and "icons" in optional and b"null" in bytes(item["icons"]):
+        item["icons"] = [_without_nulls(icon, _OF_ICONS) for icon in _decode_objects(item["icons"])]
+    return item
 
 
 def _meta(raw: Raw, mapping: Mapping) -> Raw | _Item:
@@ -232,12 +256,19 @@ def _without_nulls(members: _Item, optional: frozenset[str]) -> _Item:
     return {name: value for name, value in members.items() if value != _NULL or name not in optional}
 
 
-def _objects(raw: Raw, surface: Surface) -> list[_Item]:
-    """The items of a list; what is no object among them becomes an empty one, which has no URI either."""
+def _items(raw: Raw, surface: Surface) -> list[_Given]:
+    """The items of a list.  Almost always all have their shape; otherwise each is looked at alone."""
     try:
-        return _decode_objects(raw)
+        return list(zip(_decode_objects(raw), surface.decode_all(raw), strict=True))
     except (msgspec.DecodeError, RecursionError):
-        return [_object(item) or {} for item in _decoded(_decode_list, raw, surface.items)]
+        return [_item(one, surface) for one in _decoded(_decode_list, raw, surface.items)]
+
+
+def _item(raw: Raw, surface: Surface) -> _Given:
+    try:
+        return _decode_object(raw), surface.decode_one(raw)
+    except msgspec.ValidationError:
+        return None
 
 
 def _object(raw: Raw | None) -> _Item | None:

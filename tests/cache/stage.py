@@ -10,7 +10,19 @@ from mcp_federator.config import Cache, Duration
 from mcp_federator.errors import McpError, Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Outcome, Query, Scope, Served, Source
+from mcp_federator.model import (
+    ANYONE,
+    Answer,
+    Caller,
+    Hint,
+    Method,
+    Outcome,
+    Query,
+    Scope,
+    Served,
+    Source,
+    Tier,
+)
 
 T = TypeVar("T")
 Script = Callable[[Query, Caller], Answer]
@@ -43,9 +55,9 @@ def page(cursor: str | None = None, method: Method = Method.LIST) -> Query:
     return Query(method, cursor=cursor)
 
 
-def by_alpha(*fields: Any, **named: Any) -> Served:
+def by_alpha(outcome: Outcome, tier: Tier = Tier.NONE, **named: Any) -> Served:
     """How an answer of the stage's upstream came about."""
-    return Served(*fields, upstreams=("alpha",), **named)
+    return Served(outcome, tier, upstreams=("alpha",), **named)
 
 
 def bearer(token: str) -> Caller:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_types import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
+from mcp_types.methods import validate_server_result
 from msgspec import Raw
 
 from mcp_federator.federation.prefix import Mapping
@@ -51,11 +52,13 @@ def test_items_come_out_in_public_form_and_in_order() -> None:
 
 def test_what_comes_out_keeps_no_buffer_alive() -> None:
     """All members are bytes and text of their own, never `Raw`."""
-    assert {type(part) for part in (listed('{"uri":"x"}').items, read('{"uri":"x"}').body)} == {bytes}
+    assert {type(part) for part in (listed(X).items, read('{"uri":"x","text":"t"}').body)} == {bytes}
 
+
+X = '{"uri":"x","name":"n"}'
 
 RICH = (
-    '"name":"n","title":"t","icons":[{"src":"x://i","theme":null}],"annotations":{"audience":["user"],'
+    '"name":"n","title":"t","icons":[{"src":"x://i","sizes":[],"other":null}],"annotations":{"audience":["user"],'
     '"priority":0.8,"lastModified":"2025-01-12T15:00:58Z","x":null},"size":7,"_meta":{"com.example/x":{"a":[null,1]}},'
     '"futureField":{"k":1},"other":null,"\\u00fc":"\\u00fc \\/ ü"'
 )
@@ -77,7 +80,7 @@ def test_H12_what_the_federator_does_not_know_comes_out_as_it_went_in() -> None:
 
 def test_H12_members_beside_the_list_are_kept_apart() -> None:
     """`extra` holds the result's other members, without the list and the cursor."""
-    found = listed('{"uri":"x"}', more=',"x-extra":[1,null],"nextCursor":"c","y":1.0')
+    found = listed(X, more=',"x-extra":[1,null],"nextCursor":"c","y":1.0')
     assert found.extra == b'"x-extra":[1,null],"y":1.0'
     assert found.next_cursor == "c"
 
@@ -101,12 +104,12 @@ json_values = st.recursive(
 def test_invariant_6_unknown_members_survive_byte_for_byte(values: list[str]) -> None:
     """Whatever stands in members that are not ours, in whichever spelling."""
     unknown = "".join(f',"x{at}":{value}' for at, value in enumerate(values))
-    assert listed(f'{{"uri":"u"{unknown}}}').items.decode() == f'{{"uri":"alpha+u"{unknown}}}'
-    assert (
-        templates(f'{{"uriTemplate":"u"{unknown}}}').items.decode() == f'{{"uriTemplate":"alpha+u"{unknown}}}'
-    )
-    assert read(f'{{"uri":"u"{unknown}}}', more=unknown).body.decode() == (
-        f'"contents":[{{"uri":"alpha+u"{unknown}}}]{unknown}'
+    named = f'"name":"n"{unknown}'
+    assert listed(f'{{"uri":"u",{named}}}').items.decode() == f'{{"uri":"alpha+u",{named}}}'
+    shown = templates(f'{{"uriTemplate":"u",{named}}}').items.decode()
+    assert shown == f'{{"uriTemplate":"alpha+u",{named}}}'
+    assert read(f'{{"uri":"u","text":"t"{unknown}}}', more=unknown).body.decode() == (
+        f'"contents":[{{"uri":"alpha+u","text":"t"{unknown}}}]{unknown}'
     )
 
 
@@ -117,9 +120,20 @@ def test_invariant_6_unknown_members_survive_byte_for_byte(values: list[str]) ->
 )
 def test_H14_numbers_keep_their_digits(number: str) -> None:
     """Also those that a JSON library would round, refuse or turn into Infinity."""
-    raw = {"resources": Raw(f'[{{"uri":"x","size":{number},"_meta":{{"n":[{number}]}}}}]'.encode())}
+    raw = {"resources": Raw(f'[{{"uri":"x","name":"n","_meta":{{"n":[{number}]}}}}]'.encode())}
     found = page(raw, Method.LIST, ALPHA)
-    assert found.items.decode() == f'{{"uri":"alpha+x","size":{number},"_meta":{{"n":[{number}]}}}}'
+    assert found.items.decode() == f'{{"uri":"alpha+x","name":"n","_meta":{{"n":[{number}]}}}}'
+
+
+@pytest.mark.parametrize(
+    "size",
+    ["0", "-0", "1.0", "1e2", "1E+2", str(2**53 + 1), str(2**63), "9" * 300],
+    ids=lambda size: size[:9],
+)
+def test_H14_a_size_is_a_whole_number_in_any_spelling(size: str) -> None:
+    """It comes out as it came in."""
+    item = f'{{"uri":"x","name":"n","size":{size}}}'
+    assert listed(item).items.decode() == item.replace('"x"', '"alpha+x"')
 
 
 @pytest.mark.parametrize("mime", ['"mimeType":"application/gzip",', ""], ids=["mime type", "none"])
@@ -146,7 +160,7 @@ def test_H11_all_contents_come_through_each_under_its_own_public_uri() -> None:
 
 def test_H04_a_duplicate_inside_one_upstream_is_passed_on() -> None:
     """Two entries with one URI stay two."""
-    assert listed('{"uri":"timezone://info"}', '{"uri":"timezone://info"}').count == 2
+    assert listed(X, X).count == 2
 
 
 @pytest.mark.parametrize(
@@ -162,16 +176,17 @@ def test_H01_a_uri_is_prefixed_and_not_otherwise_changed(uri: str) -> None:
 
 class TestH13Nulls:
     def test_optional_members_of_a_resource(self) -> None:
-        """Those that are null go; an unknown one stays, and so does null inside `_meta` and icons."""
+        """Those that are null go, of annotations and icons too; null in unknown ones and in `_meta` stays."""
         found = listed(
             '{"uri":"x","name":"n","title":null,"description":null,"mimeType":null,"size":null,"icons":null,'
             '"annotations":null,"_meta":null,"x":null}',
             '{"uri":"y","name":"n","annotations":{"audience":null,"priority":null,"lastModified":null,"x":null},'
-            '"icons":[{"src":"s","sizes":null}],"_meta":{"a":null}}',
+            '"icons":[{"src":"s","sizes":null,"x":null},{"src":"t","theme":null}],"_meta":{"a":null}}',
         )
         assert found.items == (
             b'{"uri":"alpha+x","name":"n","x":null},'
-            b'{"uri":"alpha+y","name":"n","annotations":{"x":null},"icons":[{"src":"s","sizes":null}],"_meta":{"a":null}}'
+            b'{"uri":"alpha+y","name":"n","annotations":{"x":null},'
+            b'"icons":[{"src":"s","x":null},{"src":"t"}],"_meta":{"a":null}}'
         )
 
     def test_optional_members_of_a_template(self) -> None:
@@ -193,24 +208,93 @@ class TestH13Nulls:
 
     @pytest.mark.parametrize(
         "bad",
-        [
-            '{"name":"n"}',
-            '{"uri":null}',
-            '{"uri":1}',
-            '{"uri":["x"]}',
-            "null",
-            "5",
-            '"x"',
-            "[]",
-            "{}",
-            '{"URI":"x"}',
+        ["null", "5", '"x"', "[]", "{}", '{"name":"n"}', '{"uri":"x"}', '{"URI":"x","name":"n"}']
+        + [
+            f'{{"uri":"x","name":"n",{member}}}'
+            for member in (
+                '"uri":null',
+                '"uri":1',
+                '"uri":["x"]',
+                '"name":null',
+                '"name":5',
+                '"title":5',
+                '"description":["d"]',
+                '"description":false',
+                '"mimeType":{}',
+                '"size":"5"',
+                '"size":1.5',
+                '"size":true',
+                '"size":1e300',
+                '"icons":{}',
+                '"icons":["x"]',
+                '"icons":[null]',
+                '"icons":[{}]',
+                '"icons":[{"src":null}]',
+                '"icons":[{"src":"s"},{"src":5}]',
+                '"icons":[{"src":"s","mimeType":5}]',
+                '"icons":[{"src":"s","sizes":"48x48"}]',
+                '"icons":[{"src":"s","sizes":[48]}]',
+                '"icons":[{"src":"s","theme":"blue"}]',
+                '"annotations":"high"',
+                '"annotations":[]',
+                '"annotations":{"audience":"user"}',
+                '"annotations":{"audience":["robot"]}',
+                '"annotations":{"audience":[null]}',
+                '"annotations":{"priority":"1"}',
+                '"annotations":{"priority":1.01}',
+                '"annotations":{"priority":-1}',
+                '"annotations":{"lastModified":0}',
+                '"_meta":[]',
+                '"_meta":"m"',
+                '"\\u006eame":5',
+            )
         ],
     )
-    def test_an_item_without_a_usable_uri_costs_only_itself(self, bad: str) -> None:
-        """Its neighbours stay, and it is counted."""
-        found = listed('{"uri":"a"}', bad, '{"uri":"b","title":null}')
-        assert found.items == b'{"uri":"alpha+a"},{"uri":"alpha+b"}'
+    def test_an_item_without_the_schema_s_shape_costs_only_itself(self, bad: str) -> None:
+        """Its neighbours stay as they are, and it is counted."""
+        found = listed('{"uri":"a","name":"n"}', bad, '{"uri":"b","name":"n","title":null}')
+        assert found.items == b'{"uri":"alpha+a","name":"n"},{"uri":"alpha+b","name":"n"}'
         assert (found.count, found.dropped, found.uris) == (2, 1, ("a", "b"))
+        found = templates(
+            '{"uriTemplate":"a","name":"n"}',
+            bad.replace('"uri"', '"uriTemplate"') if '"size"' not in bad else "{}",
+            '{"uriTemplate":"b","name":"n"}',
+        )
+        assert (found.count, found.dropped, found.uris) == (2, 1, ("a", "b"))
+
+    @pytest.mark.parametrize(
+        "bad",
+        ["null", "5", "[]", "{}"]
+        + [
+            f'{{"uri":"x",{members}}}'
+            for members in (
+                '"mimeType":"m"',
+                '"text":null',
+                '"text":5',
+                '"blob":5',
+                '"text":{}',
+                '"text":"t","blob":5',
+                '"text":[],"blob":"AA=="',
+                '"text":"t","mimeType":5',
+                '"text":"t","_meta":[]',
+                '"text":"t","uri":5',
+            )
+        ],
+    )
+    def test_contents_without_the_schema_s_shape_cost_only_themselves(self, bad: str) -> None:
+        """Whether or not there is a URI to give them."""
+        good = '{"uri":"a","text":"t"}', '{"uri":"b","blob":"not base64!","text":null}'
+        for asked in (None, "y"):
+            found = read(good[0], bad, good[1], asked=asked)
+            assert found.uris == ("a", "b")
+            assert found.body == (
+                b'"contents":[{"uri":"alpha+a","text":"t"},{"uri":"alpha+b","blob":"not base64!"}]'
+            )
+
+    def test_contents_that_are_text_and_blob_stay_both(self) -> None:
+        """No schema refuses them."""
+        both = '"text":"t","blob":"dA=="}'
+        assert read('{"uri":"a",' + both).body.decode() == '"contents":[{"uri":"alpha+a",' + both + "]"
 
     def test_what_comes_out_validates(self) -> None:
         """The official types accept a page, a list of templates and contents that came with nulls."""
@@ -227,19 +311,24 @@ class TestH13Nulls:
 @pytest.mark.parametrize("bad", ["{x", "a b", "{}", "{default-graph-uri}"])
 def test_H03_a_malformed_template_is_dropped_alone(bad: str) -> None:
     """What is not RFC 6570 costs only itself."""
-    found = templates('{"uriTemplate":"x://{a}"}', f'{{"uriTemplate":"{bad}"}}', '{"uriTemplate":"y://{+a}"}')
-    assert found.items == b'{"uriTemplate":"alpha+x://{a}"},{"uriTemplate":"alpha+y://{+a}"}'
+    found = templates(
+        *(f'{{"uriTemplate":"{template}","name":"n"}}' for template in ("x://{a}", bad, "y://{+a}"))
+    )
+    assert found.items == (
+        b'{"uriTemplate":"alpha+x://{a}","name":"n"},{"uriTemplate":"alpha+y://{+a}","name":"n"}'
+    )
     assert (found.count, found.dropped, found.uris) == (2, 1, ("x://{a}", "y://{+a}"))
 
 
 def test_what_is_outside_the_native_prefix_is_not_published() -> None:
     """Resources by their URI, templates by their literal head."""
-    found = listed('{"uri":"file:///srv/docs/a"}', '{"uri":"file:///etc/passwd"}', mapping=DOCS)
-    assert (found.items, found.uris, found.dropped) == (b'{"uri":"docs://a"}', ("file:///srv/docs/a",), 1)
-    found = templates(
-        '{"uriTemplate":"file:///srv/docs/{+p}"}', '{"uriTemplate":"file:///{+p}"}', mapping=DOCS
-    )
-    assert (found.items, found.dropped) == (b'{"uriTemplate":"docs://{+p}"}', 1)
+    inside, outside = '{"uri":"file:///srv/docs/a","name":"n"}', '{"uri":"file:///etc/passwd","name":"n"}'
+    found = listed(inside, outside, mapping=DOCS)
+    assert (found.items, found.dropped) == (b'{"uri":"docs://a","name":"n"}', 1)
+    assert found.uris == ("file:///srv/docs/a",)
+    inside, outside = (f'{{"uriTemplate":"file:///{below}{{+p}}","name":"n"}}' for below in ("srv/docs/", ""))
+    found = templates(inside, outside, mapping=DOCS)
+    assert (found.items, found.dropped) == (b'{"uriTemplate":"docs://{+p}","name":"n"}', 1)
 
 
 @pytest.mark.parametrize(
@@ -255,24 +344,25 @@ def test_the_app_that_shows_a_resource_is_named_in_public_form(mapping: Mapping,
     """`_meta.ui.resourceUri` is a URI like any other; beside it all stays as it is."""
     meta = '{"z":1,"ui":{"a":[null],"resourceUri":"ui://app","b":1E400},"y":null}'
     uri = mapping.native_prefix + "x"
-    found = listed(f'{{"uri":"{uri}","_meta":{meta}}}', mapping=mapping)
-    assert found.items.decode() == f'{{"uri":"{mapping.public(uri)}","_meta":{after}}}'
+    found = listed(f'{{"uri":"{uri}","name":"n","_meta":{meta}}}', mapping=mapping)
+    assert found.items.decode() == f'{{"uri":"{mapping.public(uri)}","name":"n","_meta":{after}}}'
     body = read(f'{{"uri":"{uri}","text":"","_meta":{meta}}}', mapping=mapping).body.decode()
     assert body == f'"contents":[{{"uri":"{mapping.public(uri)}","text":"","_meta":{after}}}]'
 
 
 def test_the_app_is_found_under_any_spelling_of_the_name() -> None:
     """An escaped member name is the same name, so no native URI slips through."""
-    found = listed('{"uri":"x","_meta":{"\\u0075i":{"resource\\u0055ri":"ui://app"}}}')
-    assert found.items == b'{"uri":"alpha+x","_meta":{"ui":{"resourceUri":"ui://alpha/app"}}}'
+    found = listed('{"uri":"x","name":"n","_m\\u0065ta":{"\\u0075i":{"resource\\u0055ri":"ui://app"}}}')
+    assert found.items == b'{"uri":"alpha+x","name":"n","_meta":{"ui":{"resourceUri":"ui://alpha/app"}}}'
 
 
 @pytest.mark.parametrize(
-    "meta", ["5", "[]", '{"ui":5}', '{"ui":{}}', '{"ui":{"resourceUri":5}}', '{"ui":null}']
+    "meta", ["{}", '{"x":5}', '{"ui":5}', '{"ui":{}}', '{"ui":{"resourceUri":5}}', '{"ui":null}']
 )
 def test_other_metadata_stays(meta: str) -> None:
     """What is no app is not touched."""
-    assert listed(f'{{"uri":"x","_meta":{meta}}}').items.decode() == f'{{"uri":"alpha+x","_meta":{meta}}}'
+    found = listed(f'{{"uri":"x","name":"n","_meta":{meta}}}')
+    assert found.items.decode() == f'{{"uri":"alpha+x","name":"n","_meta":{meta}}}'
 
 
 class TestContentsWithoutUsableUri:
@@ -286,10 +376,9 @@ class TestContentsWithoutUsableUri:
         assert found.uris == ("file:///srv/docs/a",)
 
     def test_without_it_they_are_left_out(self) -> None:
-        """And so is what is no contents at all."""
+        """What has no URI, and gets none, cannot be shown."""
         found = read('{"text":"t"}', '{"uri":"x","text":"u"}')
         assert (found.body, found.count) == (b'"contents":[{"uri":"alpha+x","text":"u"}]', 1)
-        assert read("5", "{}", '{"uri":"x","text":"u"}', asked="y").count == 1
 
     @pytest.mark.parametrize("items", [['{"text":"t"}'], ["null"], ["5", "{}"]])
     def test_an_answer_is_never_emptied(self, items: list[str]) -> None:
@@ -311,9 +400,9 @@ class TestContentsWithoutUsableUri:
         {"nextCursor": Raw(b"5")},
         {"nextCursor": Raw(b"{}")},
         {"resources": Raw(b"[" * 100_000)},
-        {"resources": Raw(b'[{"uri":"x"},]')},
-        {"resources": Raw(b'[{"uri":"\\x"}]')},
-        {"resources": Raw(b'[{"uri":"\xff"}]')},
+        {"resources": Raw(b'[{"uri":"x","name":"n"},]')},
+        {"resources": Raw(b'[{"uri":"\\x","name":"n"}]')},
+        {"resources": Raw(b'[{"uri":"\xff","name":"n"}]')},
         {"resources": Raw(b"")},
     ],
     ids=lambda result: str({name: bytes(raw)[:20] for name, raw in result.items()}),
@@ -336,23 +425,65 @@ any_json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
-odd_items = any_json | st.fixed_dictionaries(
-    {"uri": any_json},
-    optional={"title": any_json, "annotations": any_json, "_meta": any_json, "size": any_json},
+icons = st.fixed_dictionaries(
+    {"src": st.text() | any_json},
+    optional={"sizes": st.lists(st.text() | any_json, max_size=2) | any_json, "theme": any_json},
+)
+annotations = st.fixed_dictionaries(
+    {},
+    optional={
+        "audience": st.lists(st.sampled_from(["user", "assistant", "robot", None]), max_size=2) | any_json,
+        "priority": st.floats(-0.5, 1.5) | st.integers(-1, 2) | any_json,
+        "lastModified": any_json,
+    },
 )
 
 
+def odd(uri: str) -> st.SearchStrategy[Any]:
+    """Items that are almost right, and any JSON."""
+    return any_json | st.fixed_dictionaries(
+        {uri: st.text() | any_json, "name": st.text() | any_json},
+        optional={
+            "title": st.text() | any_json,
+            "description": st.none() | st.text() | any_json,
+            "mimeType": st.none() | st.text() | any_json,
+            "icons": st.lists(icons | any_json, max_size=2) | any_json,
+            "annotations": annotations | any_json,
+            "size": st.integers() | st.floats(allow_nan=False, allow_infinity=False) | any_json,
+            "_meta": st.dictionaries(st.text(max_size=3), any_json, max_size=2) | any_json,
+            "text": st.text() | any_json,
+            "blob": st.text() | any_json,
+        },
+    )
+
+
+SURFACES = {
+    Method.LIST: ("resources", "uri", {"name": "n", "x": [None]}),
+    Method.TEMPLATES: ("resourceTemplates", "uriTemplate", {"name": "n", "x": [None]}),
+    Method.READ: ("contents", "uri", {"text": "t", "x": [None]}),
+}
+
+
 @settings(deadline=None)
-@given(st.lists(odd_items, max_size=4), st.integers(0, 4))
-def test_invariant_12_odd_items_never_spoil_a_page(odd: list[Any], place: int) -> None:
-    """Whatever an upstream lists, what comes out is JSON, its items have public URIs, and good ones stay."""
-    good = {"uri": "good://1", "name": "n", "x": [None]}
-    items = [*odd[:place], good, *odd[place:]]
-    found = page({"resources": Raw(json.dumps(items).encode("utf-8", "replace"))}, Method.LIST, ALPHA)
-    shown = json.loads(b"[" + found.items + b"]")
-    assert [item["uri"] for item in shown] == [ALPHA.public(uri) for uri in found.uris]
-    assert {**good, "uri": "alpha+good://1"} in shown
-    assert found.count == len(shown) == len(items) - found.dropped
+@given(st.data(), st.sampled_from(list(SURFACES)), st.integers(0, 4))
+def test_invariant_12_odd_items_never_spoil_a_page(data: st.DataObject, method: Method, place: int) -> None:
+    """What comes out is valid by the official types, has public URIs, and good items stay."""
+    name, where, members = SURFACES[method]
+    items = data.draw(st.lists(odd(where), max_size=4))
+    items.insert(place, {where: "good://1", **members})
+    given = {name: Raw(json.dumps(items).encode())}
+    if method is Method.READ:
+        body = contents(given, ALPHA).body
+    else:
+        found = page(given, method, ALPHA)
+        body = f'"{name}":['.encode() + found.items + b"]"
+        assert found.count + found.dropped == len(items)
+    result = json.loads(b"{" + body + b"}")
+    assert {where: "alpha+good://1", **members} in result[name]
+    assert all(item[where].startswith(("alpha+", "ui://alpha/")) for item in result[name])
+    validate_server_result(
+        method, "2026-07-28", {**result, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ fields and JSON.
 
 import asyncio
 import json
+import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -176,10 +177,14 @@ def configured(upstreams: Mapping[str, Any], **sections: Any) -> Config:
 
 @asynccontextmanager
 async def house(
-    upstreams: Mapping[str, Any], *, probed: bool = True, **sections: Any
+    upstreams: Mapping[str, Any],
+    *,
+    probed: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    **sections: Any,
 ) -> AsyncIterator[House]:
     """Run a federator over these upstreams until the end of the block; `probed` waits until it knows them all."""
-    async with running(App(configured(upstreams, **sections))) as it:
+    async with running(App(configured(upstreams, **sections), clock=clock)) as it:
         if probed:
             async with asyncio.timeout(PATIENCE):
                 while not all(one["era"] or one["error"] for one in (await it.status())["upstreams"]):
@@ -193,9 +198,10 @@ async def running(app: App) -> AsyncIterator[House]:
     told: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(app.run(lambda url, admin: told.set_result((url, admin))))
     try:
+        serving.add_done_callback(lambda _: told.done() or told.cancel())
         async with asyncio.timeout(PATIENCE):
-            await asyncio.wait([told, serving], return_when=asyncio.FIRST_COMPLETED)
-        if not told.done():
+            await asyncio.wait([told])
+        if told.cancelled():
             await serving
         url, admin = told.result()
         connector = aiohttp.TCPConnector(limit=0)
