@@ -209,6 +209,28 @@ def discovered(
     } | members
 
 
+def by_uri(known: Mapping[str, dict[str, Any] | bytes]) -> Answer:
+    """A read, answered on exact match alone."""
+
+    def answer(request: Received) -> Iterable[Step]:
+        uri = request.params["uri"]
+        found = result(known[uri]) if uri in known else error(-32602, "not found", {"uri": uri})
+        return found(request)
+
+    return answer
+
+
+def by_cursor(pages: Mapping[str | None, dict[str, Any] | bytes]) -> Answer:
+    """A list, answered by its cursor; None is the first page."""
+
+    def answer(request: Received) -> Iterable[Step]:
+        cursor = request.params.get("cursor")
+        found = result(pages[cursor]) if cursor in pages else error(-32602, "no such cursor")
+        return found(request)
+
+    return answer
+
+
 class Wire:
     """The server.  Running inside `async with`; `stop` and `start` take it down and up on its port.
 

@@ -1,0 +1,662 @@
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from mcp_federator.config import Breaker, Duration
+from mcp_federator.errors import Reason, UpstreamFailure
+from mcp_federator.model import ANYONE, Caller, Era, Hint, Method, Query, Retry, Scope
+from mcp_federator.upstream.discovery import DOUBT, MIN_LIFE
+from mcp_federator.upstream.hold import DEFAULT_HOLD
+from tests.instruments.wire import (
+    Answer,
+    Answers,
+    Wire,
+    contents,
+    discovered,
+    drop,
+    error,
+    never,
+    page,
+    reply,
+    result,
+    stream,
+)
+from tests.upstream.asking import asking, items, members, run, settled
+
+DISCOVER, READ, LIST = "server/discover", "resources/read", "resources/list"
+TEMPLATES = "resources/templates/list"
+ONE = result(contents("x://1"))
+A, B = (Caller(headers={"authorization": f"Bearer {token}"}) for token in "ab")
+NEVER_OPENS = Breaker(failures=10_000)
+
+
+# --- probe ---
+
+
+def test_is_probed_once() -> None:
+    """Twenty first reads, and the start, cause one `server/discover`."""
+
+    async def body() -> None:
+        async with Wire({READ: ONE}) as wire, asking(wire.url) as alpha:
+            await asyncio.gather(*(alpha.read() for _ in range(20)))
+            assert (len(wire.calls(DISCOVER)), len(wire.calls(READ))) == (1, 20)
+
+    run(body())
+
+
+LEGACY_ANSWERS = {
+    "mcp-1.30": reply(
+        b'{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Missing session ID"}}',
+        status=400,
+    ),
+    "server-everything": reply(
+        b'{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no session"}}', status=400
+    ),
+    "method-not-found": error(-32601, status=200),
+    "invalid-params": error(-32602, status=200),
+    "400-empty": reply(status=400),
+    "404-html": reply(b"<html>", status=404, content_type="text/html"),
+    "405": reply(status=405, content_type=None),
+}
+
+
+@pytest.mark.parametrize("answer", LEGACY_ANSWERS.values(), ids=LEGACY_ANSWERS)
+def test_a_legacy_server_is_recognised_and_named(answer: Answer) -> None:
+    """It is asked nothing more, every query says why, and it is probed again when that is old."""
+
+    async def body() -> None:
+        async with (
+            Wire({DISCOVER: [answer, result(discovered())], READ: ONE}) as wire,
+            asking(wire.url) as alpha,
+        ):
+            for _ in range(3):
+                failure = await alpha.fails()
+                assert (failure.reason, failure.stale_ok, failure.personal) == (Reason.REFUSED, False, False)
+                assert "legacy" in failure.detail
+            with pytest.raises(UpstreamFailure, match="legacy"):
+                await alpha.list()
+            assert [request.method for request in wire.received] == [DISCOVER]
+            eras = [alpha.client.status.era]
+            alpha.clock.now += MIN_LIFE
+            await alpha.fails()
+            await settled(alpha)
+            assert members(await alpha.read())["contents"]
+            assert [*eras, alpha.client.status.era] == [Era.LEGACY, Era.MODERN]
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "personal"),
+    [
+        pytest.param(error(-32600, status=401), Reason.REFUSED, True, id="401"),
+        pytest.param(reply(status=403), Reason.REFUSED, True, id="403"),
+        pytest.param(reply(status=429, headers={"Retry-After": "0"}), Reason.REFUSED, True, id="429"),
+        pytest.param(reply(status=500), Reason.BAD_REPLY, False, id="500"),
+        pytest.param(error(-32601, status=503), Reason.BAD_REPLY, False, id="503"),
+        pytest.param(reply(b"<html>", content_type="text/html"), Reason.BAD_REPLY, False, id="html"),
+        pytest.param(result({"supportedVersions": 5}), Reason.BAD_REPLY, False, id="no-result-of-it"),
+        pytest.param(
+            result(discovered(supportedVersions=["2027-01-01"])), Reason.REFUSED, False, id="newer-only"
+        ),
+        pytest.param(
+            error(-32022, data={"supported": ["2027-01-01"], "requested": "2026-07-28"}),
+            Reason.REFUSED,
+            True,
+            id="version-not-supported",
+        ),
+        pytest.param(error(-32021), Reason.REFUSED, True, id="capability-missing"),
+        pytest.param(reply(status=418), Reason.REFUSED, True, id="418"),
+        pytest.param(drop(), Reason.UNREACHABLE, False, id="broken"),
+    ],
+)
+def test_what_decides_nothing_is_not_remembered(answer: Answer, reason: Reason, personal: bool) -> None:
+    """The asker learns why; the next query probes again and is answered."""
+
+    async def body() -> None:
+        async with (
+            Wire({DISCOVER: [answer, result(discovered())], READ: ONE}) as wire,
+            asking(wire.url) as alpha,
+        ):
+            failure = await alpha.fails()
+            assert (failure.reason, failure.personal) == (reason, personal)
+            assert alpha.client.status.era is None
+            assert members(await alpha.read())["contents"]
+            assert [request.method for request in wire.received] == [DISCOVER, DISCOVER, READ]
+
+    run(body())
+
+
+def test_silence_to_a_probe_decides_nothing() -> None:
+    """A time-out over HTTP is no sign of a legacy server."""
+
+    async def body() -> None:
+        async with Wire({DISCOVER: never()}) as wire, asking(wire.url, timeout=Duration(0.1)) as alpha:
+            assert (await alpha.fails()).reason is Reason.TIMEOUT
+            assert alpha.client.status.era is None
+
+    run(body())
+
+
+def test_callers_are_probed_for_with_their_own_credentials() -> None:
+    """An upstream that tells only some callers what it is serves these, and refuses the others."""
+
+    async def body() -> None:
+        def barred(request: Any) -> Any:
+            allowed = request.header("authorization") == "Bearer b"
+            return (result(discovered()) if allowed else reply(status=401))(request)
+
+        async with (
+            Wire({DISCOVER: barred, READ: ONE}) as wire,
+            asking(wire.url, forward=("authorization",)) as alpha,
+        ):
+            first, second = await asyncio.gather(alpha.fails(caller=A), alpha.fails())
+            assert first.personal
+            assert second.personal
+            await alpha.read(caller=B)
+            await alpha.read(caller=A)
+            assert wire.calls(READ)[1].header("authorization") == "Bearer a"
+
+    run(body())
+
+
+# --- capabilities of the upstream ---
+
+
+def test_H08_an_upstream_without_resources_is_not_asked() -> None:
+    """Its lists are empty for all as long as that is known, and a read finds nothing."""
+
+    async def body() -> None:
+        wire = Wire({DISCOVER: result(discovered({"tools": {}}, ttl=600_000))})
+        async with wire, asking(wire.url) as alpha:
+            for method in (Method.LIST, Method.TEMPLATES):
+                answer = await alpha.client.fetch(Query(method), ANYONE)
+                assert (answer.body, answer.count, answer.next_cursor) == (b"", 0, None)
+                assert answer.hint == Hint(600_000, Scope.PUBLIC)
+            alpha.clock.now += 599
+            assert (await alpha.list()).hint == Hint(1000, Scope.PUBLIC)
+            missing = await alpha.errs()
+            assert (missing.code, missing.not_found) == (-32602, True)
+            assert json.loads(missing.data or b"") == {"uri": "alpha+x://1"}
+            assert [request.method for request in wire.received] == [DISCOVER]
+
+    run(body())
+
+
+def test_knowledge_grows_old_while_it_serves() -> None:
+    """An upstream that has resources now is asked once that is known; until then it serves as before."""
+
+    async def body() -> None:
+        answers: dict[str, Answers] = {
+            DISCOVER: [result(discovered({}, ttl=0)), result(discovered())],
+            READ: ONE,
+        }
+        async with Wire(answers) as wire, asking(wire.url) as alpha:
+            await alpha.errs()
+            alpha.clock.now += MIN_LIFE - 1
+            await alpha.errs()
+            assert len(wire.calls(DISCOVER)) == 1
+            alpha.clock.now += 1
+            await alpha.errs()
+            await settled(alpha)
+            assert members(await alpha.read())["contents"]
+            assert len(wire.calls(DISCOVER)) == 2
+
+    run(body())
+
+
+def test_H08_a_list_that_is_unknown_to_the_upstream_is_empty() -> None:
+    """-32601 to a list of an upstream with resources is an empty list, and no failure."""
+
+    async def body() -> None:
+        answers = {TEMPLATES: error(-32601, status=404)}
+        async with Wire(answers) as wire, asking(wire.url) as alpha:
+            answer = await alpha.client.fetch(Query(Method.TEMPLATES), ANYONE)
+            assert (answer.body, answer.hint) == (b"", Hint(3_600_000, Scope.PUBLIC))
+            assert alpha.outcomes == {"ok": 1}
+
+    run(body())
+
+
+# --- versions and eras that change ---
+
+
+def test_an_outdated_version_is_probed_and_asked_once_more() -> None:
+    """-32022 is told to nobody when the second try succeeds."""
+
+    async def body() -> None:
+        async with Wire({READ: [error(-32022), ONE]}) as wire, asking(wire.url) as alpha:
+            assert members(await alpha.read())["contents"]
+            assert [request.method for request in wire.received] == [DISCOVER, READ, DISCOVER, READ]
+
+    run(body())
+
+
+def test_a_version_that_stays_refused_is_a_refusal() -> None:
+    """-32022 twice ends as our own words; it is never relayed."""
+
+    async def body() -> None:
+        async with Wire({READ: error(-32022)}) as wire, asking(wire.url) as alpha:
+            failure = await alpha.fails()
+            assert (failure.reason, failure.code) == (Reason.REFUSED, -32022)
+            assert len(wire.calls(READ)) == 2
+
+    run(body())
+
+
+@pytest.mark.parametrize("kind", sorted(LEGACY_ANSWERS.keys() - {"method-not-found", "invalid-params"}))
+def test_a_server_that_became_legacy_is_noticed(kind: str) -> None:
+    """An answer that fits no modern server causes a probe, but not with every request."""
+
+    async def body() -> None:
+        answer = LEGACY_ANSWERS[kind]
+        wire = Wire({DISCOVER: [result(discovered()), answer], READ: answer})
+        async with wire, asking(wire.url) as alpha:
+            await alpha.client.probe()
+            alpha.clock.now += DOUBT
+            for _ in range(3):
+                await alpha.fails()
+                await settled(alpha)
+            assert len(wire.calls(DISCOVER)) == 2
+            assert "legacy" in (await alpha.fails()).detail
+
+    run(body())
+
+
+# --- the caller's capabilities ---
+
+
+@pytest.mark.parametrize(
+    ("more", "declared"),
+    [
+        pytest.param({}, {"roots": {}}, id="shared"),
+        pytest.param({"alone": True}, {"elicitation": {}}, id="alone"),
+        pytest.param({"retry": Retry(b'{"a":{"n":1.10}}', b'"s"')}, {"elicitation": {}}, id="retry"),
+    ],
+)
+def test_whose_capabilities_are_declared(more: dict[str, Any], declared: dict[str, Any]) -> None:
+    """A shared request declares the configured ones, one for this caller alone his own."""
+
+    async def body() -> None:
+        options: dict[str, Any] = {"client_capabilities": {"roots": {}}}
+        async with Wire({READ: ONE}) as wire, asking(wire.url, **options) as alpha:
+            await alpha.read(caller=Caller(capabilities=b'{"elicitation":{}}'), **more)
+            (request,) = wire.calls(READ)
+            assert request.params["_meta"]["io.modelcontextprotocol/clientCapabilities"] == declared
+
+    run(body())
+
+
+def test_H29_a_retry_goes_up_byte_for_byte() -> None:
+    """The asker's responses and state arrive as he wrote them."""
+
+    async def body() -> None:
+        async with Wire({READ: ONE}) as wire, asking(wire.url) as alpha:
+            await alpha.read(retry=Retry(b'{"a":{"n":1.10}}', b'"op\\u0061que"'))
+            sent = wire.calls(READ)[0].body
+            assert b'"inputResponses":{"a":{"n":1.10}}' in sent
+            assert b'"requestState":"op\\u0061que"' in sent
+
+    run(body())
+
+
+def test_a_missing_capability_is_told() -> None:
+    """-32021 passes with its data, so that whoever stands above can ask once more."""
+
+    async def body() -> None:
+        refusal = error(-32021, data={"requiredCapabilities": {"elicitation": {}}})
+        async with Wire({READ: refusal}) as wire, asking(wire.url) as alpha:
+            told = await alpha.errs()
+            assert (told.code, told.status) == (-32021, 400)
+            assert json.loads(told.data or b"") == {"requiredCapabilities": {"elicitation": {}}}
+
+    run(body())
+
+
+# --- breaker and holds ---
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(reply(status=500), id="5xx"),
+        pytest.param(reply(b"{}"), id="bad-reply"),
+        pytest.param(stream(), id="stream-without-answer"),
+        pytest.param(drop(), id="broken"),
+        pytest.param(never(), id="time-out"),
+    ],
+)
+def test_the_breaker_opens_and_one_trial_closes_it(answer: Answer) -> None:
+    """After so many failures the upstream is left alone; then one request tries before all others."""
+
+    async def body() -> None:
+        gate = asyncio.Event()
+        answers = {READ: answer}
+        options = {"breaker": Breaker(failures=3, open_for=Duration(5)), "timeout": Duration(0.1)}
+        async with Wire(answers) as wire, asking(wire.url, **options) as alpha:
+            await alpha.client.probe()
+            for _ in range(3):
+                await alpha.fails()
+            asked = len(wire.received)
+            failure = await alpha.fails()
+            assert (failure.reason, failure.stale_ok) == (Reason.UNREACHABLE, True)
+            assert "breaker" in failure.detail
+            assert (len(wire.received), alpha.client.status.breaker) == (asked, "open")
+            assert not alpha.client.status.up
+
+            alpha.clock.now += 6
+            wire.answers[READ] = result(contents("x://1"), after=gate)
+            trial = asyncio.create_task(alpha.read())
+            await wire.arrived(READ, len(wire.calls(READ)) + 1)
+            assert "breaker" in (await alpha.fails()).detail
+            gate.set()
+            await trial
+            await alpha.read()
+            assert (alpha.client.status.breaker, alpha.client.status.up) == ("closed", True)
+            assert alpha.client.status.error == ""
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(reply(status=404), id="404"),
+        pytest.param(reply(status=401), id="401"),
+        pytest.param(reply(status=429, headers={"Retry-After": "0"}), id="429"),
+        pytest.param(error(-32603, status=200), id="json-rpc-error"),
+        pytest.param(error(-32602), id="not-found"),
+        pytest.param(error(-32050), id="refused-code"),
+        pytest.param(reply(b" " * 2000), id="too-large"),
+    ],
+)
+def test_what_the_breaker_does_not_count(answer: Answer) -> None:
+    """Answers, refusals and large resources close an upstream to nobody."""
+
+    async def body() -> None:
+        options = {"breaker": Breaker(failures=1), "max_response_bytes": 1000}
+        async with Wire({READ: answer, LIST: result(page())}) as wire, asking(wire.url, **options) as alpha:
+            for _ in range(3):
+                with pytest.raises(Exception):  # noqa: B017, PT011 - of several kinds
+                    await alpha.read()
+            assert len(wire.calls(READ)) == 3
+            assert (await alpha.list()).count == 0
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "held"),
+    [
+        pytest.param({"Retry-After": "7"}, 429, 7.0, id="429-seconds"),
+        pytest.param({}, 429, DEFAULT_HOLD, id="429-does-not-say"),
+        pytest.param({"Retry-After": "100000"}, 429, 60.0, id="429-capped"),
+        pytest.param({"Retry-After": "7"}, 503, 7.0, id="503-seconds"),
+        pytest.param(
+            {"Date": "Mon, 30 Nov 2026 15:00:00 GMT", "Retry-After": "Mon, 30 Nov 2026 15:00:09 GMT"},
+            429,
+            9.0,
+            id="429-date",
+        ),
+    ],
+)
+def test_a_hold_is_for_one_partition(headers: dict[str, str], status: int, held: float) -> None:
+    """Who was told to wait is not sent again in time; others are."""
+
+    async def body() -> None:
+        def busy(request: Any) -> Any:
+            slow = request.header("authorization") == "Bearer a"
+            return (reply(status=status, headers=headers) if slow else ONE)(request)
+
+        async with Wire({READ: busy}) as wire, asking(wire.url, forward=("authorization",)) as alpha:
+            assert (await alpha.fails(caller=A)).retry_after == held
+            alpha.clock.now += held - 0.5
+            failure = await alpha.fails(caller=A)
+            assert (failure.reason, failure.retry_after) == (Reason.REFUSED, 0.5)
+            assert (failure.personal, failure.stale_ok) == (True, True)
+            assert len(wire.calls(READ)) == 1
+            await alpha.read(caller=B)
+            alpha.clock.now += 0.5
+            await alpha.fails(caller=A)
+            assert len(wire.calls(READ)) == 3
+
+    run(body())
+
+
+# --- bulkheads ---
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_in_flight": 3}, {"slots": 3}], ids=["of-the-upstream", "of-the-process"]
+)
+def test_too_many_at_once_are_told_so(limit: dict[str, Any]) -> None:
+    """Beyond the limit nothing is sent, nothing counted as failed; room comes back."""
+
+    async def body() -> None:
+        gate = asyncio.Event()
+        async with (
+            Wire({READ: result(contents("x://1"), after=gate)}) as wire,
+            asking(wire.url, **limit) as alpha,
+        ):
+            under_way = [asyncio.create_task(alpha.read()) for _ in range(3)]
+            await wire.arrived(READ, 3)
+            failure = await alpha.fails()
+            assert (failure.reason, failure.stale_ok) == (Reason.OVERLOADED, True)
+            assert alpha.client.status.in_flight == 3
+            gate.set()
+            await asyncio.gather(*under_way)
+            await alpha.read()
+            assert alpha.outcomes == {"ok": 4}
+
+    run(body())
+
+
+# --- normalised URIs ---
+
+
+def shelf(*uris: str) -> dict[str, Answer]:
+    """An upstream that lists these URIs, one on a page, and knows them only exactly."""
+
+    def listing(request: Any) -> Any:
+        at = int(request.params.get("cursor", "0"))
+        following = str(at + 1) if at + 1 < len(uris) else None
+        return result(page(uris[at], cursor=following))(request)
+
+    def reading(request: Any) -> Any:
+        uri = request.params["uri"]
+        known = result(contents(uri)) if uri in uris else error(-32602, "unknown", {"uri": uri})
+        return known(request)
+
+    return {LIST: listing, READ: reading}
+
+
+def test_H01_a_normalised_uri_reaches_its_original() -> None:
+    """The upstream gets the string it listed, after one walk of its list."""
+
+    async def body() -> None:
+        async with Wire(shelf("x://0", "file:///a b.txt", "x://2")) as wire, asking(wire.url) as alpha:
+            for walked in (3, 3):
+                answer = await alpha.read("file:///a%20b.txt")
+                assert members(answer)["contents"][0]["uri"] == "alpha+file:///a b.txt"
+                assert len(wire.calls(LIST)) == walked
+            assert wire.calls(READ)[-1].params["uri"] == "file:///a b.txt"
+
+    run(body())
+
+
+def test_H01_pages_that_passed_by_are_enough() -> None:
+    """What a client has listed is known, and no walk is needed."""
+
+    async def body() -> None:
+        async with Wire(shelf("file:///a b.txt")) as wire, asking(wire.url) as alpha:
+            assert [item["uri"] for item in items(await alpha.list())] == ["alpha+file:///a b.txt"]
+            await alpha.read("file:///a%20b.txt")
+            assert len(wire.calls(LIST)) == 1
+
+    run(body())
+
+
+def test_H01_what_is_not_listed_stays_not_found() -> None:
+    """The upstream's own error is told, its URI in public form; one walk, until the list changes."""
+
+    async def body() -> None:
+        async with Wire(shelf("x://0")) as wire, asking(wire.url) as alpha:
+            for lists in (1, 1):
+                told = await alpha.errs("x://9")
+                assert (told.code, told.message, told.not_found) == (-32602, "unknown", True)
+                assert json.loads(told.data or b"") == {"uri": "alpha+x://9"}
+                assert len(wire.calls(LIST)) == lists
+            alpha.client.forget()
+            await alpha.errs("x://9")
+            assert len(wire.calls(LIST)) == 2
+
+    run(body())
+
+
+def test_a_walk_that_fails_leaves_the_answer() -> None:
+    """The upstream's "not found" is told although its list is broken."""
+
+    async def body() -> None:
+        answers = shelf("x://0") | {LIST: reply(status=500)}
+        async with Wire(answers) as wire, asking(wire.url) as alpha:
+            assert (await alpha.errs("x://9")).not_found
+            assert (await alpha.errs("x://9")).not_found
+            assert len(wire.calls(LIST)) == 1
+
+    run(body())
+
+
+def test_a_walk_that_takes_too_long_leaves_the_answer() -> None:
+    """At the deadline "not found" is told; the walk is no failure of the upstream."""
+
+    async def body() -> None:
+        answers = shelf("x://0") | {LIST: never()}
+        options = {"timeout": Duration(0.2), "breaker": Breaker(failures=1)}
+        async with Wire(answers) as wire, asking(wire.url, **options) as alpha:
+            assert (await alpha.errs("x://9")).not_found
+            async with asyncio.timeout(5):
+                await wire.calls(LIST)[0].gone.wait()
+            assert alpha.client.status.breaker == "closed"
+
+    run(body())
+
+
+# --- what is told ---
+
+
+def test_each_request_is_counted_once() -> None:
+    """By how it ended, and by its method."""
+
+    async def body() -> None:
+        answers: dict[str, Answers] = {
+            READ: [ONE, error(7001), error(-32050), reply(status=401), reply(status=500), reply(b"{}")],
+            LIST: result(page()),
+        }
+        async with Wire(answers) as wire, asking(wire.url, breaker=NEVER_OPENS) as alpha:
+            for _ in range(6):
+                await asyncio.gather(alpha.read(), return_exceptions=True)
+            await alpha.list()
+            assert alpha.outcomes == {"ok": 2, "error": 1, "refused": 2, "bad_reply": 2}
+            text = alpha.metrics.render()[0].decode()
+            assert 'mcp_federator_upstream_up{upstream="alpha"} 1.0' in text
+            info = 'era="modern",transport="streamable_http",upstream="alpha",version="2026-07-28"'
+            assert info in text
+
+    run(body())
+
+
+def test_status_tells_no_secret() -> None:
+    """Of the address scheme, host and port; of the server what it says, cleaned."""
+
+    async def body() -> None:
+        meta = {"io.modelcontextprotocol/serverInfo": {"name": "a\n\x1b[31m", "version": "1"}}
+        wire = Wire({DISCOVER: result(discovered(_meta=meta))})
+        async with wire, asking(f"{wire.url}/path?key=s3cret", headers={"X-Key": "s3cret"}) as alpha:
+            before = alpha.client.status
+            assert (before.era, before.resources, before.up, before.server) == (None, None, False, "")
+            found = await alpha.client.probe()
+            assert found.resources
+            status = alpha.client.status
+            assert status.address == f"http://127.0.0.1:{wire.port}"
+            assert (status.era, status.version) == (Era.MODERN, "2026-07-28")
+            assert (status.resources, status.up, status.breaker) == (True, True, "closed")
+            assert status.server.isprintable()
+            assert "s3cret" not in repr(status)
+            assert wire.received[0].target == "/mcp/path?key=s3cret"
+
+    run(body())
+
+
+def test_logs_say_what_failed_and_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """A line for each failure, in printing characters, without URIs, tokens and the upstream's own text."""
+
+    async def body() -> None:
+        answers = {
+            READ: [
+                reply(b"s3cret\n", content_type="text/html\x1b[31m; s3cret"),
+                error(-32050, "s3cret"),
+                reply(status=307, headers={"Location": "http://s3cret.test/"}),
+                drop(),
+                drop(),
+            ]
+        }
+        async with Wire(answers) as wire:
+            options = {"headers": {"X-Key": "s3cret"}, "breaker": Breaker(failures=2)}
+            async with asking(f"{wire.url}?s3cret", **options) as alpha:
+                for _ in range(4):
+                    await alpha.fails("x://s3cret")
+                assert "s3cret" not in alpha.client.status.error
+
+    with caplog.at_level(logging.INFO, "mcp_federator.upstream"):
+        run(body())
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("resources/read failed" in line for line in lines) == 4
+    assert all(line.isprintable() and "s3cret" not in line for line in lines), lines
+    assert {record.name.rpartition(".")[0] for record in caplog.records} == {"mcp_federator.upstream"}
+
+
+def test_a_header_that_is_no_text_is_refused() -> None:
+    """A forwarded value with bytes beyond UTF-8 fails its own caller, and is not sent."""
+
+    async def body() -> None:
+        async with Wire({READ: ONE}) as wire, asking(wire.url, forward=("x-name",)) as alpha:
+            await alpha.client.probe()
+            failure = await alpha.fails(caller=Caller(headers={"x-name": "a\udcff"}))
+            assert (failure.reason, failure.personal) == (Reason.REFUSED, True)
+            await alpha.read(caller=Caller(headers={"x-name": "Zażółć"}))
+            (request,) = wire.calls(READ)
+            assert (request.header("x-name") or "").encode("latin-1").decode() == "Zażółć"
+
+    run(body())
+
+
+def test_an_upstream_that_is_down_at_start_is_found_later() -> None:
+    """Start never fails because of it, and nothing has to be restarted."""
+
+    async def body() -> None:
+        async with Wire({READ: ONE}) as wire:
+            await wire.stop()
+            async with asking(wire.url) as alpha:
+                assert (await alpha.fails()).reason is Reason.UNREACHABLE
+                await wire.start()
+                assert members(await alpha.read())["contents"]
+
+    run(body())
+
+
+def test_closing_ends_what_is_under_way() -> None:
+    """Who waits for an upstream that leaves the configuration is told, and not cancelled."""
+
+    async def body() -> None:
+        for method in (READ, DISCOVER):
+            async with Wire({method: never()}) as wire, asking(wire.url) as alpha:
+                waiting = asyncio.create_task(alpha.fails())
+                await wire.arrived(method)
+                await alpha.client.close()
+                assert (await waiting).reason in {Reason.UNREACHABLE, Reason.TIMEOUT}
+                assert (await alpha.fails()).reason in {Reason.UNREACHABLE, Reason.TIMEOUT}
+
+    run(body())

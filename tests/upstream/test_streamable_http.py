@@ -1,0 +1,748 @@
+import asyncio
+import json
+import socket
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mcp_federator.config import Breaker, Duration
+from mcp_federator.errors import ConfigError, Reason
+from mcp_federator.model import Caller, Retry, Trace
+from mcp_federator.protocol.headers import decode_name
+from mcp_federator.upstream.streamable_http import MAX_REDIRECTS
+from tests.instruments.wire import (
+    Answer,
+    End,
+    Wire,
+    contents,
+    drop,
+    error,
+    event,
+    never,
+    page,
+    raw,
+    reply,
+    reset,
+    result,
+    stream,
+    when_reused,
+)
+from tests.upstream.asking import asking, members, run, settled
+
+READ = "resources/read"
+LIST = "resources/list"
+SOON = Duration(0.2)
+"""A deadline that a test waits for."""
+
+NEVER_OPENS = Breaker(failures=10_000)
+ONE = contents("x://1")
+NOTIFICATION = b'data: {"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}\n\n'
+JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+PLAIN = {"contents": [{"uri": "alpha+x://1", "text": "text"}]}
+
+
+# --- what is sent ---
+
+
+def test_sends_what_the_transport_asks_for() -> None:
+    """One POST with the fields of the specification, the upstream's own Host, no Origin and no cookie."""
+
+    async def body() -> None:
+        async with (
+            Wire({READ: result(ONE, headers={"Set-Cookie": "a=b"})}) as wire,
+            asking(wire.url) as alpha,
+        ):
+            await alpha.read()
+            await alpha.read()
+            for request in wire.calls(READ):
+                assert (request.verb, request.target) == ("POST", "/mcp")
+                assert request.header("host") == f"127.0.0.1:{wire.port}"
+                assert request.header("accept") == "application/json, text/event-stream"
+                assert request.header("content-type") == "application/json"
+                assert request.header("mcp-protocol-version") == "2026-07-28"
+                assert request.header("mcp-method") == READ
+                for absent in ("origin", "cookie", "mcp-session-id", "last-event-id"):
+                    assert request.header(absent) is None
+            assert wire.connections == 1
+
+    run(body())
+
+
+def test_H23_ids_are_our_own() -> None:
+    """Every request has another id, and each answer reaches who asked for it."""
+
+    async def body() -> None:
+        def echo(request: Any) -> Any:
+            return result(contents(request.params["uri"]))(request)
+
+        async with Wire({READ: echo}) as wire, asking(wire.url) as alpha:
+            answers = await asyncio.gather(*(alpha.read(f"x://{n}") for n in range(50)))
+            uris = [members(answer)["contents"][0]["uri"] for answer in answers]
+            assert uris == [f"alpha+x://{n}" for n in range(50)]
+            assert len({request.message["id"] for request in wire.received}) == 51
+
+    run(body())
+
+
+@pytest.mark.parametrize("uri", ["x://1", "file:///Załączniki/x", " x", "=?base64?YQ==?=", "a\nb", ""])
+def test_H33_the_name_is_written_anew(uri: str) -> None:
+    """`Mcp-Name` is the native URI, encoded where it must be, and the body has the same."""
+
+    async def body() -> None:
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url) as alpha:
+            await alpha.read(uri)
+            (request,) = wire.calls(READ)
+            assert decode_name(request.header("mcp-name") or "") == uri == request.params["uri"]
+
+    run(body())
+
+
+@pytest.mark.parametrize("baggage", [False, True])
+def test_trace_context_goes_along(baggage: bool) -> None:
+    """As header fields and in `_meta`; baggage only where configured."""
+    trace = Trace("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01", "a=b", "user=7")
+    expected = {
+        "traceparent": trace.traceparent,
+        "tracestate": "a=b",
+        "baggage": "user=7" if baggage else None,
+    }
+
+    async def body() -> None:
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url, baggage=baggage) as alpha:
+            await alpha.read(caller=Caller(trace=trace))
+            (request,) = wire.calls(READ)
+            assert {name: request.header(name) for name in expected} == expected
+            meta = request.params["_meta"]
+            assert {name: meta.get(name) for name in expected} == expected
+
+    run(body())
+
+
+def test_static_and_forwarded_headers_go_along() -> None:
+    """What is configured, and of the caller's only what `forward` names."""
+
+    async def body() -> None:
+        options = {"headers": {"X-Key": "k"}, "forward": ("authorization",)}
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url, **options) as alpha:
+            await alpha.read(caller=Caller(headers={"authorization": "Bearer t", "x-other": "o"}))
+            (request,) = wire.calls(READ)
+            fields = [request.header(name) for name in ("x-key", "authorization", "x-other")]
+            assert fields == ["k", "Bearer t", None]
+
+    run(body())
+
+
+# --- what comes back ---
+
+
+def variants(answer: bytes) -> dict[str, Answer]:
+    """One answer in the framings of case H16."""
+    lf = (
+        b"\xef\xbb\xbf:\n: ping\n\nid: 1\ndata:\n\nretry: 5\n\n" + NOTIFICATION
+        + b'event: other\ndata: nothing of ours\n\ndata: {"jsonrpc":"2.0","id":5,"method":"ping"}\n\n'
+        + b'event: message\ndata:{"jsonrpc":"2.0",\ndata: "id":$ID,"result":' + answer + b"}\n\n"
+    )  # fmt: skip
+    crlf, cr = lf.replace(b"\n", b"\r\n"), lf.replace(b"\n", b"\r")
+    sse = "text/event-stream"
+    return {
+        "json": result(answer),
+        "json-in-1-byte-chunks": result(answer, cut=1),
+        "json-gzip": result(answer, compress=True),
+        "json-with-charset": result(answer, content_type="Application/JSON; charset=utf-8"),
+        "json-until-close": raw(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+            b'{"jsonrpc":"2.0","id":$ID,"result":' + answer + b"}",
+            End.CLOSE,
+        ),
+        "lf": reply(lf, content_type=sse, cut=4096),
+        "crlf": reply(crlf, content_type=sse, cut=4096),
+        "cr": reply(cr, content_type=sse, cut=4096),
+        "crlf-in-1-byte-chunks": reply(crlf, content_type=sse, cut=1),
+        "cr-in-1-byte-chunks": reply(cr, content_type=sse, cut=1),
+        "crlf-in-3-byte-chunks": reply(crlf, content_type=sse, cut=3),
+        "stream-with-length": reply(lf, content_type=sse),
+        "stream-gzip": reply(lf, content_type=sse, compress=True),
+        "stream-stays-open": stream(lf, End.HOLD),
+    }
+
+
+@pytest.mark.parametrize("framing", variants(b"{}"))
+def test_H16_every_framing_is_the_same_answer(framing: str) -> None:
+    """JSON and event streams, however framed and cut, give one and the same answer."""
+
+    async def body() -> None:
+        text = json.dumps(ONE).encode()
+        async with Wire({READ: variants(text)[framing]}) as wire, asking(wire.url) as alpha:
+            answer = await alpha.read()
+            assert members(answer) == PLAIN
+            assert (answer.hint.ttl_ms, answer.count) == (60_000, 1)
+
+    run(body())
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cut=st.integers(1, 400), text=st.text(max_size=50))
+def test_H16_any_cutting_is_the_same_answer(cut: int, text: str) -> None:
+    """Cut anywhere, within characters too, a stream gives the same answer."""
+
+    async def body() -> None:
+        said = event(contents("x://1", text))
+        answers = {READ: reply(NOTIFICATION + said, content_type="text/event-stream", cut=cut)}
+        async with Wire(answers) as wire, asking(wire.url) as alpha:
+            assert members(await alpha.read())["contents"][0]["text"] == text
+
+    run(body())
+
+
+def test_a_stream_that_ends_keeps_its_connection() -> None:
+    """The end of a stream is waited for behind the answer, so that ten answers need one connection."""
+
+    async def body() -> None:
+        async with Wire({READ: stream(event(ONE))}) as wire, asking(wire.url) as alpha:
+            for _ in range(10):
+                await alpha.read()
+                await settled(alpha)
+            assert wire.connections == 1
+
+    run(body())
+
+
+def test_a_stream_that_stays_open_does_not_keep_its_answer() -> None:
+    """The answer is there before the stream ends, and such a stream is closed in the end."""
+
+    async def body() -> None:
+        async with Wire({READ: stream(event(ONE), End.HOLD)}) as wire, asking(wire.url) as alpha:
+            assert members(await alpha.read()) == PLAIN
+            async with asyncio.timeout(5):
+                await wire.calls(READ)[0].gone.wait()
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(stream(), Reason.BAD_REPLY, id="H17a-ends-at-once"),
+        pytest.param(stream(NOTIFICATION), Reason.BAD_REPLY, id="ends-after-a-notification"),
+        pytest.param(stream(event(ONE)[:-1]), Reason.BAD_REPLY, id="last-event-is-not-ended"),
+        pytest.param(
+            stream(b'data: {"jsonrpc":"2.0","id":', End.CLOSE), Reason.UNREACHABLE, id="H17d-half-a-line"
+        ),
+        pytest.param(stream(b"data: <html>\n\n", event(ONE)), Reason.BAD_REPLY, id="no-json-in-the-stream"),
+        pytest.param(result(ONE, content_type="text/html"), Reason.BAD_REPLY, id="html"),
+        pytest.param(result(ONE, content_type=None), Reason.BAD_REPLY, id="no-content-type"),
+        pytest.param(reply(b"", status=202, content_type=None), Reason.BAD_REPLY, id="202"),
+        pytest.param(reply(b"", status=204, content_type=None), Reason.BAD_REPLY, id="204"),
+        pytest.param(reply(b""), Reason.BAD_REPLY, id="empty"),
+        pytest.param(reply(b"{"), Reason.BAD_REPLY, id="half-an-object"),
+        pytest.param(reply(b"[]"), Reason.BAD_REPLY, id="batch"),
+        pytest.param(
+            reply(b'{"jsonrpc":"2.0","id":999,"result":{}}'), Reason.BAD_REPLY, id="H23-other-id"
+        ),
+        pytest.param(reply(b'{"jsonrpc":"2.0","id":"$ID","result":{}}'), Reason.BAD_REPLY, id="id-as-string"),
+        pytest.param(
+            stream(b'data: {"jsonrpc":"2.0","id":999,"result":{}}\n\n', event(ONE)),
+            Reason.BAD_REPLY,
+            id="H23-other-id-in-a-stream",
+        ),
+        pytest.param(result(b"[" * 65 + b"]" * 65), Reason.BAD_REPLY, id="deep"),
+        pytest.param(reply(b"[" * 100_000), Reason.BAD_REPLY, id="very-deep"),
+        pytest.param(result(b'{"contents":[{"uri":"\xff"}]}'), Reason.BAD_REPLY, id="no-utf-8"),
+        pytest.param(result(b'{"contents":[],"n":NaN}'), Reason.BAD_REPLY, id="H14-nan"),
+        pytest.param(result(b'{"contents":[],"n":1E400}'), Reason.BAD_REPLY, id="H14-1E400"),
+        pytest.param(
+            result(b'{"contents":[{"uri":"x:1","_meta":{"n":' + b"7" * 5000 + b"}}]}"),
+            Reason.BAD_REPLY,
+            id="H14-5000-digits",
+        ),
+        pytest.param(
+            raw(JSON_HEAD + b"Content-Length: 50\r\n\r\n{", End.CLOSE),
+            Reason.UNREACHABLE,
+            id="closes-within-the-body",
+        ),
+        pytest.param(raw(b"SSH-2.0-x\r\n\r\n", End.CLOSE), Reason.BAD_REPLY, id="no-http"),
+        pytest.param(raw(b"HTTP/1.1 banana\r\n\r\n", End.CLOSE), Reason.BAD_REPLY, id="no-status"),
+        pytest.param(
+            raw(JSON_HEAD + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nzzzzz"),
+            Reason.BAD_REPLY,
+            id="no-gzip",
+        ),
+        pytest.param(
+            result(ONE, headers={"Content-Encoding": "zstd"}), Reason.BAD_REPLY, id="other-encoding"
+        ),
+        pytest.param(
+            raw(JSON_HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n"),
+            Reason.BAD_REPLY,
+            id="no-chunks",
+        ),
+        pytest.param(
+            result(ONE, headers={"X-Long": "x" * 100_000}), Reason.BAD_REPLY, id="a-field-over-64-KiB"
+        ),
+    ],
+)  # fmt: skip
+def test_replies_that_are_none(answer: Answer, reason: Reason) -> None:
+    """Whatever comes, the asker learns soon that it is no answer, and the next request is answered."""
+
+    async def body() -> None:
+        async with Wire({READ: [answer, result(ONE)]}) as wire, asking(wire.url) as alpha:
+            failure = await alpha.fails()
+            assert (failure.reason, failure.upstream, failure.stale_ok) == (reason, "alpha", True)
+            assert members(await alpha.read()) == PLAIN
+            assert alpha.outcomes == {reason: 1, "ok": 1}
+
+    run(body())
+
+
+def test_long_header_fields_are_read() -> None:
+    """A field of 60 KiB and two hundred fields fail nothing."""
+
+    async def body() -> None:
+        fields = {"X-Long": "x" * 60_000} | {f"X-{n}": "y" for n in range(200)}
+        async with Wire({READ: result(ONE, headers=fields)}) as wire, asking(wire.url) as alpha:
+            assert members(await alpha.read()) == PLAIN
+
+    run(body())
+
+
+# --- limits ---
+
+
+@pytest.mark.parametrize("way", ["json", "chunked", "gzip", "stream", "one-event", "comments"])
+def test_too_large_an_answer_is_cut_off(way: str) -> None:
+    """More than `max_response_bytes`, counted after inflating, is a bad reply; memory stays small."""
+    large = b'{"contents":[{"uri":"x://1","text":"' + b"0" * (8 << 20) + b'"}]}'
+    answers = {
+        "json": result(large),
+        "chunked": result(large, cut=1 << 20),
+        "gzip": result(large, compress=True),
+        "stream": stream(*[NOTIFICATION * 1000] * 200, event(ONE)),
+        "one-event": stream(*[b"data: " + b"0" * 1000] * 5000),
+        "comments": stream(*[b": " + b"k" * 100_000 + b"\n"] * 50, event(ONE)),
+    }
+
+    async def body() -> None:
+        wire = Wire({READ: answers[way], LIST: result(page())})
+        async with wire, asking(wire.url, max_response_bytes=1 << 20) as alpha:
+            failure = await alpha.fails()
+            assert failure.reason is Reason.BAD_REPLY
+            await wire.calls(READ)[0].gone.wait()
+            assert (await alpha.list()).count == 0
+
+    run(body())
+
+
+def test_a_bomb_is_seen_while_it_goes_off() -> None:
+    """A few KiB that inflate to 256 MiB are stopped at the limit, not after."""
+
+    async def body() -> None:
+        bomb = reply(b" " * (256 << 20), compress=True)
+        async with Wire({READ: bomb}) as wire, asking(wire.url) as alpha:
+            wire.answers[READ] = raw(*bomb((await wire.arrived("server/discover"))[0]))
+            tracemalloc.start()
+            failure = await alpha.fails()
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert failure.reason is Reason.BAD_REPLY
+            assert peak < 48 << 20
+
+    run(body())
+
+
+def test_all_answers_share_a_budget() -> None:
+    """What is too much for all at once fails as our own limit, and is there again afterwards."""
+
+    async def body() -> None:
+        large = contents("x://1", "0" * 600_000)
+        gate = asyncio.Event()
+        half = b'data: {"jsonrpc":"2.0","id":$ID,' + b" " * 600_000
+        rest = b'"result":' + json.dumps(ONE).encode() + b"}\n\n"
+        wire = Wire({READ: [stream(half, gate, rest), result(large), result(large)]})
+        async with wire, asking(wire.url, budget=1 << 20) as alpha:
+            first = asyncio.create_task(alpha.read())
+            await wire.arrived(READ)
+            while alpha.budget.taken < 600_000:  # noqa: ASYNC110 - it is read piece by piece
+                await asyncio.sleep(0)
+            assert (await alpha.fails()).reason is Reason.OVERLOADED
+            gate.set()
+            assert members(await first) == PLAIN
+            await alpha.read()
+            assert alpha.outcomes == {"ok": 2}
+
+    run(body())
+
+
+# --- deadlines ---
+
+
+def every(piece: bytes) -> Answer:
+    """A stream that says the same again and again, as fast as it is read, and never answers."""
+    return stream(*[piece] * 100_000)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(never(), id="silence"),
+        pytest.param(raw(b"HTTP/1.1 200 OK\r\n", End.HOLD), id="half-a-head"),
+        pytest.param(stream(b'data: {"jsonrpc"', End.HOLD), id="half-a-line"),
+        pytest.param(every(b": k\n\n"), id="H17b-keep-alives"),
+        pytest.param(every(NOTIFICATION), id="H17c-progress"),
+    ],
+)
+def test_every_wait_has_an_end(answer: Answer) -> None:
+    """After `timeout` the asker is told and the connection closed, whatever came meanwhile."""
+
+    async def body() -> None:
+        async with Wire({READ: answer}) as wire, asking(wire.url, timeout=SOON) as alpha:
+            assert (await alpha.fails()).reason is Reason.TIMEOUT
+            async with asyncio.timeout(5):
+                await wire.calls(READ)[0].gone.wait()
+            assert alpha.outcomes == {Reason.TIMEOUT: 1}
+
+    run(body())
+
+
+def test_nobody_listens() -> None:
+    """A refused connection is told at once."""
+
+    async def body() -> None:
+        async with Wire({}) as wire:
+            await wire.stop()
+            async with asking(wire.url) as alpha:
+                failure = await alpha.fails()
+                assert failure.reason is Reason.UNREACHABLE
+                assert failure.detail.startswith("no connection")
+
+    run(body())
+
+
+def test_a_name_that_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host without an address is looked up once, and told as no connection."""
+    asked: list[object] = []
+
+    def unknown(*name: object, **_: object) -> None:
+        asked.append(name)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    async def body() -> None:
+        async with asking("http://docs.test/mcp") as alpha:
+            failure = await alpha.fails()
+            assert (failure.reason, len(asked)) == (Reason.UNREACHABLE, 1)
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    run(body())
+
+
+def test_waiting_for_a_connection_counts() -> None:
+    """Who waits until his deadline because all connections are in use was not refused by the upstream."""
+
+    async def body() -> None:
+        options = {"timeout": SOON, "max_connections": 1, "breaker": Breaker(failures=1)}
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url, **options) as alpha:
+            await alpha.client.probe()
+            in_use = alpha.transport._free
+            await in_use.acquire()
+            failures = await asyncio.gather(*(alpha.fails() for _ in range(3)))
+            assert {failure.reason for failure in failures} == {Reason.OVERLOADED}
+            in_use.release()
+            await alpha.read()
+            assert (len(wire.calls(READ)), alpha.outcomes) == (1, {"ok": 1})
+
+    run(body())
+
+
+def test_connections_are_given_on() -> None:
+    """Twenty requests over two connections are all answered."""
+
+    async def body() -> None:
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url, max_connections=2) as alpha:
+            await asyncio.gather(*(alpha.read() for _ in range(20)))
+            assert len(wire.calls(READ)) == 20
+            assert wire.connections <= 2
+
+    run(body())
+
+
+# --- broken connections ---
+
+
+@pytest.mark.parametrize("broken", [drop(), reset()], ids=["closed", "reset"])
+def test_a_dead_kept_alive_connection_is_tried_once_anew(broken: Answer) -> None:
+    """When a connection kept alive breaks before an answer, the request goes once more, on a fresh one."""
+
+    async def body() -> None:
+        answers = {READ: when_reused(broken, result(ONE)), LIST: when_reused(broken, result(page()))}
+        async with Wire(answers) as wire, asking(wire.url) as alpha:
+            assert members(await alpha.read()) == PLAIN
+            assert len(wire.calls(READ)) == 2
+            await alpha.list()
+            assert [request.nth for request in wire.calls(READ)] == [1, 0]
+            assert alpha.outcomes == {"ok": 2}
+
+    run(body())
+
+
+def test_many_dead_connections_cost_one_retry_each() -> None:
+    """After a pause in which all kept connections died, every request still needs only one more."""
+
+    async def body() -> None:
+        gate = asyncio.Event()
+        async with Wire({READ: result(ONE, after=gate)}) as wire, asking(wire.url) as alpha:
+            first = [asyncio.create_task(alpha.read()) for _ in range(10)]
+            await wire.arrived(READ, 10)
+            gate.set()
+            await asyncio.gather(*first)
+            wire.answers[READ] = when_reused(drop(), result(ONE))
+            await asyncio.gather(*(alpha.read() for _ in range(10)))
+            assert len(wire.calls(READ)) == 30
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [drop(), reset(), raw(b"HTTP/1.1 200 OK\r\nConte", End.CLOSE)],
+    ids=["closed", "reset", "closed-within-the-head"],
+)
+def test_a_broken_retry_is_the_end(broken: Answer) -> None:
+    """Two breaks are a failure; there is no third try."""
+
+    async def body() -> None:
+        async with Wire({READ: broken}) as wire, asking(wire.url) as alpha:
+            assert (await alpha.fails()).reason is Reason.UNREACHABLE
+            assert len(wire.calls(READ)) == 2
+
+    run(body())
+
+
+def test_a_fresh_connection_that_breaks_is_the_end() -> None:
+    """Nothing is repeated where the connection had not been kept alive."""
+
+    async def body() -> None:
+        async with Wire({"server/discover": [drop(), drop()]}) as wire, asking(wire.url) as alpha:
+            assert (await alpha.fails()).reason is Reason.UNREACHABLE
+            assert len(wire.calls("server/discover")) == 1
+
+    run(body())
+
+
+def test_H29_a_retry_with_input_is_sent_once() -> None:
+    """A request with `inputResponses` is never repeated, for it may have done something."""
+
+    async def body() -> None:
+        async with Wire({READ: when_reused(drop(), result(ONE))}) as wire, asking(wire.url) as alpha:
+            await alpha.client.probe()
+            failure = await alpha.fails(retry=Retry(b'{"a":{}}', b'"s"'))
+            assert failure.reason is Reason.UNREACHABLE
+            assert len(wire.calls(READ)) == 1
+
+    run(body())
+
+
+# --- redirects ---
+
+
+def redirect(status: int, to: str) -> Answer:
+    return reply(b"", status=status, content_type=None, headers={"Location": to})
+
+
+@pytest.mark.parametrize("status", [307, 308])
+@pytest.mark.parametrize(
+    ("to", "target"),
+    [
+        pytest.param("/mcp/", "/mcp/", id="path"),
+        pytest.param("other?a=%2f", "/other?a=%2f", id="relative"),
+        pytest.param("HTTP://127.0.0.1:$PORT/mcp/#f", "/mcp/", id="absolute"),
+        pytest.param("/a b", "/a%20b", id="with-a-space"),
+    ],
+)
+def test_H20_redirects_at_home_are_followed(status: int, to: str, target: str) -> None:
+    """Method, body and header fields stay the same."""
+
+    async def body() -> None:
+        async with Wire({}) as wire, asking(wire.url, headers={"X-Key": "k"}) as alpha:
+            wire.answers[READ] = [redirect(status, to.replace("$PORT", str(wire.port))), result(ONE)]
+            assert members(await alpha.read()) == PLAIN
+            first, second = wire.calls(READ)
+            assert (first.target, second.target) == ("/mcp", target)
+            assert (second.verb, second.body, second.headers) == ("POST", first.body, first.headers)
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("status", "to"),
+    [
+        pytest.param(307, "http://elsewhere.test/", id="other-host"),
+        pytest.param(308, "https://127.0.0.1:$PORT/mcp", id="other-scheme"),
+        pytest.param(307, "http://127.0.0.1:1/mcp", id="other-port"),
+        pytest.param(307, "//elsewhere.test/mcp", id="no-scheme"),
+        pytest.param(307, "http://user:pw@127.0.0.1:$PORT/mcp", id="user-info"),
+        pytest.param(307, "file:///etc/passwd", id="file"),
+        pytest.param(307, "http://[", id="no-url"),
+        pytest.param(301, "/mcp/", id="301"),
+        pytest.param(302, "/mcp/", id="302"),
+        pytest.param(303, "/mcp/", id="303"),
+    ],
+)
+def test_H20_other_redirects_are_refused(status: int, to: str) -> None:
+    """Nothing is sent elsewhere, and nothing without its method; it is no failure of the connection."""
+
+    async def body() -> None:
+        wire = Wire({})
+        async with wire, asking(wire.url, headers={"Authorization": "Bearer s"}) as alpha:
+            wire.answers[READ] = redirect(status, to.replace("$PORT", str(wire.port)))
+            failure = await alpha.fails()
+            assert (failure.reason, failure.stale_ok) == (Reason.REFUSED, False)
+            assert "elsewhere.test" not in failure.detail
+            assert len(wire.calls(READ)) == 1
+            assert alpha.client.status.breaker == "closed"
+
+    run(body())
+
+
+def test_H20_a_redirect_without_location_is_refused() -> None:
+    """There is nowhere to go."""
+
+    async def body() -> None:
+        async with Wire({READ: reply(status=307)}) as wire, asking(wire.url) as alpha:
+            assert (await alpha.fails()).reason is Reason.REFUSED
+
+    run(body())
+
+
+def test_H20_loops_end() -> None:
+    """A redirect to itself is followed so many times and not once more."""
+
+    async def body() -> None:
+        async with Wire({READ: redirect(307, "/mcp")}) as wire, asking(wire.url) as alpha:
+            assert (await alpha.fails()).reason is Reason.REFUSED
+            assert len(wire.calls(READ)) == MAX_REDIRECTS + 1
+
+    run(body())
+
+
+# --- going away ---
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(never(), id="before-the-head"),
+        pytest.param(stream(NOTIFICATION, End.HOLD), id="within-the-stream"),
+        pytest.param(raw(JSON_HEAD + b"Content-Length: 9\r\n\r\n{", End.HOLD), id="within-the-body"),
+    ],
+)
+def test_H38_cancelling_closes_the_connection(answer: Answer) -> None:
+    """An asker who is cancelled gives up the request at the upstream at once; that is nobody's failure."""
+
+    async def body() -> None:
+        async with Wire({READ: answer}) as wire, asking(wire.url, breaker=Breaker(failures=1)) as alpha:
+            asker = asyncio.create_task(alpha.read())
+            (request,) = await wire.arrived(READ)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            asker.cancel()
+            async with asyncio.timeout(1):
+                await request.gone.wait()
+            assert alpha.outcomes == {}
+            assert alpha.client.status.breaker == "closed"
+
+    run(body())
+
+
+def test_H38_cancelled_while_waiting_for_a_connection() -> None:
+    """Whoever leaves the queue takes no connection with him."""
+
+    async def body() -> None:
+        gate = asyncio.Event()
+        async with (
+            Wire({READ: result(ONE, after=gate)}) as wire,
+            asking(wire.url, max_connections=1) as alpha,
+        ):
+            first = asyncio.create_task(alpha.read())
+            await wire.arrived(READ)
+            waiting = [asyncio.create_task(alpha.read()) for _ in range(5)]
+            await asyncio.sleep(0)
+            for task in waiting[:4]:
+                task.cancel()
+            gate.set()
+            await first
+            await waiting[4]
+            assert len(wire.calls(READ)) == 2
+
+    run(body())
+
+
+# --- statuses ---
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_H21_not_allowed_is_a_refusal(status: int) -> None:
+    """It is told of whose credentials it was said, and the challenge stays with us."""
+
+    async def body() -> None:
+        challenge = {"WWW-Authenticate": 'Bearer realm="a", scope="files:read"'}
+        refusal = error(-32602, status=status, headers=challenge)
+        async with Wire({READ: [refusal, result(ONE)]}) as wire, asking(wire.url) as alpha:
+            failure = await alpha.fails()
+            assert (failure.reason, failure.personal, failure.stale_ok) == (Reason.REFUSED, True, False)
+            await alpha.read()
+            assert alpha.outcomes == {Reason.REFUSED: 1, "ok": 1}
+
+    run(body())
+
+
+@pytest.mark.parametrize("size", [10, 100_000], ids=["small", "large"])
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_error_pages_are_no_trouble(status: int, size: int) -> None:
+    """An HTML page with the status is read over, and its connection used again."""
+
+    async def body() -> None:
+        html = reply(b"<" * size, status=status, content_type="text/html")
+        async with Wire({READ: html}) as wire, asking(wire.url, breaker=NEVER_OPENS) as alpha:
+            for _ in range(3):
+                assert f"HTTP {status}" == (await alpha.fails()).detail
+                await settled(alpha)
+            assert wire.connections == 1
+
+    run(body())
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_error_page_that_breaks_off_is_its_status(status: int) -> None:
+    """What a broken body would have said does not matter any more."""
+
+    async def body() -> None:
+        head = b"HTTP/1.1 %d No\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{" % status
+        async with Wire({READ: raw(head, End.CLOSE)}) as wire, asking(wire.url) as alpha:
+            assert f"HTTP {status}" == (await alpha.fails()).detail
+
+    run(body())
+
+
+@pytest.mark.parametrize("path", ["/mcp%2fx?key=a%2Fb%3D&x=%7e+c", "/mcp", "/é"])
+def test_the_path_is_sent_as_written(path: str) -> None:
+    """Nobody spells the operator's URL anew; only what cannot be sent is encoded."""
+
+    async def body() -> None:
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url.removesuffix("/mcp") + path) as alpha:
+            await alpha.read()
+            assert wire.calls(READ)[0].target == path.replace("é", "%C3%A9")
+
+    run(body())
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://a:99999/"])
+def test_a_url_that_is_none_is_told_at_start(url: str) -> None:
+    """The message names the place in the file."""
+
+    async def body() -> None:
+        with pytest.raises(ConfigError, match=r"upstreams\.alpha\.url"):
+            async with asking(url):
+                pass
+
+    run(body())
