@@ -105,6 +105,7 @@ class UpstreamFailure(FederatorError):  # noqa: N818 - `UpstreamError` is the an
         stale_ok: true where a stale copy may be served instead (design, section 6, stale_if_error).
         code: the upstream's JSON-RPC code, where a code was not to be relayed.
         retry_after: seconds the upstream asked us to hold, already capped, or None.
+        asked: false where it was not even asked: its breaker is open, it is held, we are overloaded.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class UpstreamFailure(FederatorError):  # noqa: N818 - `UpstreamError` is the an
         stale_ok: bool = True,
         code: int | None = None,
         retry_after: float | None = None,
+        asked: bool = True,
     ) -> None:
         super().__init__(f"{upstream}: {reason.value}" + (f" ({detail})" if detail else ""))
         self.upstream = upstream
@@ -126,3 +128,4 @@ class UpstreamFailure(FederatorError):  # noqa: N818 - `UpstreamError` is the an
         self.stale_ok = stale_ok
         self.code = code
         self.retry_after = retry_after
+        self.asked = asked

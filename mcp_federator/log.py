@@ -24,6 +24,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from mcp_federator.model import Era, Method
 
 Format: TypeAlias = Literal["text", "json"]
@@ -36,6 +38,7 @@ _CLOSE_WAIT: Final = 1.0
 _MAX_MESSAGE_CHARS: Final = 2_000
 _MAX_TRACE_LINES: Final = 100
 _MAX_ID_CHARS: Final = 200
+_MAX_GATHERED: Final = 256
 
 _to_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _METHODS: Final = frozenset(method.value for method in Method)
@@ -126,10 +129,25 @@ def stderr() -> Writer:
     return writer
 
 
+class _Request(msgspec.Struct, gc=False):
+    """One request as it is to be told, see `RequestLog.write`; `now` is the time."""
+
+    now: float
+    id: bytes | None
+    method: str
+    era: Era
+    upstreams: Sequence[str]
+    outcome: str
+    status: str
+    seconds: float
+    size: int
+    uri: str | None
+
+
 class RequestLog:
     """One line per request, at level `info`; cheap, since it stands on the hot path.
 
-    Lines are gathered and handed to the writer by the event loop, at most 50 ms later.
+    What is to be written is only gathered; the lines are made many at a time, at most 50 ms later.
     """
 
     def __init__(
@@ -142,14 +160,15 @@ class RequestLog:
     ) -> None:
         self._writer = writer or stderr()
         self._clock = clock
-        self._lines: list[str] = []
+        self._requests: list[_Request] = []
         self._timer: asyncio.TimerHandle | None = None
         self._second = -1
         self._second_stamp = ""
         self.configure(format, level)
 
     def configure(self, format: Format, level: Level) -> None:  # noqa: A002 - likewise
-        """Take over new settings; lines already written keep their form."""
+        """Take over new settings; what was written before keeps its form."""
+        self.flush()
         self._json = format == "json"
         self._enabled = level in {"debug", "info"}
         self._uris = level == "debug"
@@ -182,47 +201,56 @@ class RequestLog:
         """
         if not self._enabled:
             return
-        now = self._clock()
-        second = int(now)
-        if second != self._second:
-            self._second = second
-            self._second_stamp = _second_stamp(second)
-        stamp = f"{self._second_stamp}.{int((now - second) * 1000):03d}Z"
-        shown_id = "null" if id is None else _json_id(id)
-        if self._json:
-            names = '"' + '","'.join(upstreams) + '"' if upstreams else ""
-            shown_method = f'"{method}"' if method in _METHODS else _quote(method)
-            shown_uri = f',"uri":{_quote(uri)}' if self._uris and uri is not None else ""
-            line = (
-                f'{{"time":"{stamp}","level":"info","id":{shown_id},"method":{shown_method},"era":"{era}",'
-                f'"upstreams":[{names}],"outcome":"{outcome}","status":"{status}",'
-                f'"ms":{seconds * 1000:.3f},"bytes":{size}{shown_uri}}}\n'
-            )
-        else:
-            shown_method = method if method in _METHODS else _quote(method)
-            shown_uri = f" uri={_quote(uri)}" if self._uris and uri is not None else ""
-            line = (
-                f"{stamp} info request id={shown_id} method={shown_method} era={era}"
-                f" upstreams={','.join(upstreams) or '-'} outcome={outcome or '-'} status={status}"
-                f" ms={seconds * 1000:.3f} bytes={size}{shown_uri}\n"
-            )
-        self._lines.append(line)
+        # What waits to be shown takes no more room than what will be shown of it.
+        id = id and id[:_MAX_GATHERED]  # noqa: A001 - likewise
+        method = method[:_MAX_GATHERED]
+        uri = None if uri is None or not self._uris else uri[:_MAX_GATHERED]
+        self._requests.append(
+            _Request(self._clock(), id, method, era, upstreams, outcome, status, seconds, size, uri)
+        )
         if self._timer is None:
             try:
                 self._timer = asyncio.get_running_loop().call_later(_FLUSH_AFTER, self.flush)
             except RuntimeError:  # no loop runs
                 self.flush()
-        elif len(self._lines) >= _MAX_BUFFERED_LINES:
+        elif len(self._requests) >= _MAX_BUFFERED_LINES:
             self.flush()
 
     def flush(self) -> None:
-        """Hand all gathered lines to the writer."""
+        """Hand all that was gathered to the writer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._lines:
-            self._writer.put("".join(self._lines), len(self._lines))
-            self._lines.clear()
+        if self._requests:
+            line = self._json_line if self._json else self._text_line
+            self._writer.put("".join([line(request) for request in self._requests]), len(self._requests))
+            self._requests.clear()
+
+    def _text_line(self, it: _Request) -> str:
+        shown_method = it.method if it.method in _METHODS else _quote(it.method)
+        shown_uri = f" uri={_quote(it.uri)}" if it.uri is not None else ""
+        return (
+            f"{self._stamp(it.now)} info request id={_json_id(it.id)} method={shown_method} era={it.era}"
+            f" upstreams={','.join(it.upstreams) or '-'} outcome={it.outcome or '-'} status={it.status}"
+            f" ms={it.seconds * 1000:.3f} bytes={it.size}{shown_uri}\n"
+        )
+
+    def _json_line(self, it: _Request) -> str:
+        names = '"' + '","'.join(it.upstreams) + '"' if it.upstreams else ""
+        shown_method = f'"{it.method}"' if it.method in _METHODS else _quote(it.method)
+        shown_uri = f',"uri":{_quote(it.uri)}' if it.uri is not None else ""
+        return (
+            f'{{"time":"{self._stamp(it.now)}","level":"info","id":{_json_id(it.id)},"method":{shown_method},'
+            f'"era":"{it.era}","upstreams":[{names}],"outcome":"{it.outcome}","status":"{it.status}",'
+            f'"ms":{it.seconds * 1000:.3f},"bytes":{it.size}{shown_uri}}}\n'
+        )
+
+    def _stamp(self, now: float) -> str:
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._second_stamp = _second_stamp(second)
+        return f"{self._second_stamp}.{int((now - second) * 1000):03d}Z"
 
     def close(self) -> None:
         """Flush, and wait at most a second until all is written."""
@@ -291,8 +319,10 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[
     return [clean(line, _MAX_MESSAGE_CHARS) for line in lines[-_MAX_TRACE_LINES:]]
 
 
-def _json_id(id: bytes) -> str:  # noqa: A002 - the protocol's word
+def _json_id(id: bytes | None) -> str:  # noqa: A002 - the protocol's word
     """The id as it was written, where that is short and prints; else a string that shows it."""
+    if id is None:
+        return "null"
     text = id.decode(errors="replace")
     return text if len(text) <= _MAX_ID_CHARS and text.isprintable() else _quote(text)
 

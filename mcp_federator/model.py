@@ -1,7 +1,8 @@
 """The words of the house, as types: what is asked, who asks, what is answered.
 
-One verb goes through the house, `fetch(query, caller) -> answer`; everything that has it is a `Source`.  Failures
-are exceptions of `errors`.  All values are frozen.  Bytes are JSON text in UTF-8 that was checked at the door.
+One verb goes through the house, `fetch(query, caller) -> answer`; everything that has it is a `Source`.
+Failures are exceptions of `errors`.  All values are frozen.  Bytes are JSON text in UTF-8 that was checked at
+the door.
 """
 
 from collections.abc import Mapping
@@ -135,7 +136,8 @@ class Served(msgspec.Struct, frozen=True):
         found_stale: a stale copy was at hand when the query was sent upstream.
         stored: the answer was admitted.
         refreshed: sent upstream because the asker said so.
-        detail: why a stale copy was served: `breaker`, `stale-if-error`.
+        detail: why a stale copy was served: `stale-if-error`, or `breaker`, `held`, `overloaded` where the
+            upstream was not asked.
         hits, misses: of a merged list, how many parts were copies and how many were not.
         upstreams: configured names of those the answer came from; for the log.
     """
@@ -153,7 +155,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """An upstream that a merged list had to do without, as `_meta["dev.mcp-federator/incomplete"]` names it."""
+    """An upstream that a merged list had to do without; `_meta["dev.mcp-federator/incomplete"]` names it."""
 
     upstream: str
     reason: str

@@ -199,7 +199,7 @@ def test_a_burst_is_handed_over_before_the_loop_gets_to_it(pipe: Pipe) -> None:
         requests = RequestLog(writer=pipe.writer)
         for _ in range(1000):
             write_one(requests)
-        return len(requests._lines)
+        return len(requests._requests)
 
     assert asyncio.run(body()) < 256
 

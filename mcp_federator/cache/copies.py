@@ -69,6 +69,8 @@ class Copies:
     def place(self, query: Query, caller: Caller) -> Place:
         """Where to look for `caller`."""
         credentials = self._credentials
+        if not credentials.forwards:
+            return Place(query, self._keys.public(query), b"")
         public = self._keys.public(query, credentials.variant(caller))
         return Place(query, public, credentials.partition(caller))
 

@@ -55,6 +55,8 @@ REFRESH_INTERVAL = 1.0
 
 _MAX_REFRESHED = 10_000
 
+_NOT_ASKED = {Reason.UNREACHABLE: "breaker", Reason.OVERLOADED: "overloaded"}
+
 # Members cost more through their class than as globals, and these are used on each hit.
 _DISCOVER = Method.DISCOVER
 _HIT, _STALE = Outcome.HIT, Outcome.STALE
@@ -332,5 +334,5 @@ def _is_shared(query: Query) -> bool:
 
 
 def _detail(failure: UpstreamFailure) -> str:
-    # The failure has no other sign of an upstream that was not even asked.
-    return "breaker" if failure.detail.endswith("breaker is open") else "stale-if-error"
+    """Why a stale copy was served, in one word; all but the first say that nobody was asked."""
+    return "stale-if-error" if failure.asked else _NOT_ASKED.get(failure.reason, "held")

@@ -154,7 +154,10 @@ class Mcp:
         if request.method == "initialize":
             exchange.era = Era.LEGACY
             raise _unsupported(_requested(body) or version or "")
-        if era.of_post(version, fields.get(SESSION_HEADER), request) is not _MODERN_ERA:
+        if (
+            request.meta.version is None
+            and era.of_post(version, fields.get(SESSION_HEADER), request) is not _MODERN_ERA
+        ):
             exchange.era = Era.LEGACY
             raise _unsupported(version or _VERSION_BEFORE_HEADERS)
         modern.check(request, fields)

@@ -26,13 +26,17 @@ class Credentials:
         secret: the server's; the same on every replica.
         forward: names of the caller's headers that go upstream, in any case.
         credential_headers: names, beside the usual ones, of headers that say who asks.
+
+    Attributes:
+        forwards: whether anything of a caller goes upstream; if not, all callers are one.
     """
 
-    __slots__ = ("_forward", "_others", "_secret", "_who")
+    __slots__ = ("_forward", "_others", "_secret", "_who", "forwards")
 
     def __init__(self, secret: bytes, forward: Sequence[str], credential_headers: Sequence[str]) -> None:
         self._secret = secret
         self._forward = tuple(dict.fromkeys(name.lower() for name in forward))
+        self.forwards = bool(self._forward)
         says_who = DEFAULT_CREDENTIAL_HEADERS.union(name.lower() for name in credential_headers)
         self._who = tuple(sorted(name for name in self._forward if name in says_who))
         self._others = tuple(sorted(name for name in self._forward if name not in says_who))

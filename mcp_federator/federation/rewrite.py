@@ -111,11 +111,13 @@ class Contents(msgspec.Struct, frozen=True):
         body: the result's members with `contents` in public form, joined by commas, without braces.
         count: number of contents.
         uris: their native URIs, in order.
+        dropped: how many items have not the shape of one, or are not published.
     """
 
     body: bytes
     count: int
     uris: tuple[str, ...]
+    dropped: int = 0
 
 
 def page(members: dict[str, Raw], method: Method, mapping: Mapping) -> Page:
@@ -160,7 +162,8 @@ def contents(members: dict[str, Raw], mapping: Mapping, asked: str | None = None
     items, uris = _rewritten(given, surface, mapping, otherwise=otherwise)
     if given and not items:
         raise ValueError("contents: none can be shown")
-    return Contents(body=_encode({**members, surface.items: items})[1:-1], count=len(items), uris=uris)
+    body = _encode({**members, surface.items: items})[1:-1]
+    return Contents(body=body, count=len(items), uris=uris, dropped=len(given) - len(items))
 
 
 def error_data(data: bytes | None, mapping: Mapping, asked: str | None = None) -> bytes | None:

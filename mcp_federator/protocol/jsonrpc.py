@@ -10,6 +10,7 @@ that there are none.
 """
 
 import re
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -192,9 +193,8 @@ def decode_request(body: bytes) -> Request:
         fault = "" if cursor is not None else "params.cursor must be a string"
     if params.input_responses or params.request_state:
         retry, fault = _retry(params, fault)
-    return Request(
-        id, envelope.method, meta, _string(params.uri), cursor, retry, has_params=True, fault=fault
-    )
+    uri = _string(params.uri) if params.uri else None
+    return Request(id, envelope.method, meta, uri, cursor, retry, has_params=True, fault=fault)
 
 
 def error_body(error: McpError, id: bytes | None = None) -> bytes:  # noqa: A002 - the protocol's word
@@ -266,6 +266,10 @@ def _hides(decoded: _Wire, text: bytes) -> bool:
 
 def _meta(text: bytes) -> Meta:
     """Raises ValueError when two members have one name."""
+    return _known_meta(text) if len(text) <= _MAX_KNOWN_BYTES else _read_meta(text)
+
+
+def _read_meta(text: bytes) -> Meta:
     try:
         found = _META.decode(text)
     except msgspec.ValidationError:
@@ -281,6 +285,11 @@ def _meta(text: bytes) -> Meta:
         _string(found.tracestate),
         _string(found.baggage),
     )
+
+
+# A client says the same `_meta` with every request, but for a progress token or trace context.
+_known_meta: Final = lru_cache(maxsize=256)(_read_meta)
+_MAX_KNOWN_BYTES: Final = 2048
 
 
 def _retry(params: _Params, fault: str) -> tuple[Retry | None, str]:

@@ -17,6 +17,7 @@ from itertools import count
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from mcp_federator.config import Lists, Upstream
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
@@ -184,7 +185,7 @@ class Client:
             with self._process_slots, self._slots:
                 return await self._fetch(query, caller)
         except FullError as full:
-            raise UpstreamFailure(self._name, Reason.OVERLOADED, str(full)) from full
+            raise self._failure(Reason.OVERLOADED, str(full), asked=False) from full
 
     async def _fetch(self, query: Query, caller: Caller) -> Answer:
         deadline = self._deadline()
@@ -202,7 +203,9 @@ class Client:
             original = await self._original(query, caller, deadline) if error.not_found else None
             if original is None:
                 raise
-            query = msgspec.structs.replace(query, uri=original)
+            answer = await self._ask(replace(query, uri=original), caller, deadline)
+            # It is kept as the answer to what was asked, and changes with what was meant.
+            return replace(answer, uris=(original, *answer.uris))
         return await self._ask(query, caller, deadline)
 
     async def _in_time(self, knowing: Awaitable[Known]) -> Discovered:
@@ -227,6 +230,13 @@ class Client:
                 raise
 
         passed = await self._send(query, caller, deadline, read)
+        if passed.dropped:
+            _log.info(
+                "%s: %d items in an answer to %s are left out: not published, or not as the schema has them",
+                self._name,
+                passed.dropped,
+                query.method,
+            )
         if query.method is Method.LIST:
             self._resolver.observe(self._lists_of(caller), query.cursor, passed.uris)
         return passed.answer
@@ -274,11 +284,13 @@ class Client:
         partition = self._credentials.partition(caller)
         wait = self._holds.remaining(partition, begun)
         if wait:
-            raise self._failure(Reason.REFUSED, "it asked us to wait", personal=True, retry_after=wait)
+            raise self._failure(
+                Reason.REFUSED, "it asked us to wait", personal=True, retry_after=wait, asked=False
+            )
         call = self._call(query, caller)
         ticket = self._breaker.admit(begun)
         if ticket is None:
-            raise self._failure(Reason.UNREACHABLE, "the breaker is open")
+            raise self._failure(Reason.UNREACHABLE, "the breaker is open", asked=False)
         outcome = ""
         try:
             with self._budget.lease(self._settings.max_response_bytes) as lease:
@@ -297,7 +309,7 @@ class Client:
             self._note_answer(ticket)
             raise self._failure(Reason.BAD_REPLY, str(problem)) from problem
         except FullError as full:
-            raise self._failure(Reason.OVERLOADED, str(full)) from full
+            raise self._failure(Reason.OVERLOADED, str(full), asked=False) from full
         else:
             outcome = "ok"
             self._note_answer(ticket)
@@ -370,6 +382,7 @@ class Client:
         stale_ok: bool = True,
         code: int | None = None,
         retry_after: float | None = None,
+        asked: bool = True,
     ) -> UpstreamFailure:
         return UpstreamFailure(
             self._name,
@@ -379,6 +392,7 @@ class Client:
             stale_ok=stale_ok,
             code=code,
             retry_after=retry_after,
+            asked=asked,
         )
 
 

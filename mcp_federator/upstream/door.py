@@ -31,10 +31,11 @@ _LISTS: Final = frozenset({Method.LIST, Method.TEMPLATES})
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """An answer, and the native URIs of a page's items."""
+    """An answer, the native URIs of a page's items, and how many items were left out."""
 
     answer: Answer
     uris: tuple[str, ...] = ()
+    dropped: int = 0
 
 
 class Door:
@@ -129,10 +130,11 @@ class Door:
         if query.method is Method.READ:
             contents = rewrite.contents(result.members, self._mapping, query.uri)
             others = tuple(uri for uri in dict.fromkeys(contents.uris) if uri != query.uri)
-            return Passed(Answer(contents.body, hint, count=contents.count, meta=result.meta, uris=others))
+            answer = Answer(contents.body, hint, count=contents.count, meta=result.meta, uris=others)
+            return Passed(answer, dropped=contents.dropped)
         page = rewrite.page(result.members, query.method, self._mapping)
         answer = Answer(page.items, hint, page.next_cursor, page.count, page.extra, result.meta)
-        return Passed(answer, page.uris)
+        return Passed(answer, page.uris, page.dropped)
 
     def _hint(self, result: Result) -> Hint:
         """The hint as it may be believed (server/utilities/caching, "Cacheable Model")."""

@@ -157,7 +157,7 @@ class Resolver:
         seen: set[str | None] = {None}
         cursor: str | None = None
         items = 0
-        while len(seen) <= self._lists.max_pages and items <= self._lists.max_items:
+        while len(seen) <= self._lists.max_pages and items < self._lists.max_items:
             page = await turn(cursor)
             items += page.count
             cursor = page.next_cursor

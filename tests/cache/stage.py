@@ -31,7 +31,7 @@ BARRED = UpstreamFailure("alpha", Reason.REFUSED, "401", personal=True, stale_ok
 HELD = UpstreamFailure("alpha", Reason.REFUSED, "429", personal=True)
 BROKEN = UpstreamFailure("alpha", Reason.BAD_REPLY, "500")
 LATE = UpstreamFailure("alpha", Reason.TIMEOUT)
-SHUT = UpstreamFailure("alpha", Reason.UNREACHABLE, "the breaker is open")
+SHUT = UpstreamFailure("alpha", Reason.UNREACHABLE, "the breaker is open", asked=False)
 ABSENT = McpError(-32602, "no such resource")
 INCAPABLE = McpError(-32021, "needs elicitation")
 

@@ -1,0 +1,97 @@
+"""The values themselves: what they show, and that what stands in the design is what holds by default."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mcp_federator.config import Config, Duration, Server, Upstream
+
+SECRET = "hunter2-hunter2-hunter2"
+CONFIG = Config(
+    server=Server(secret=(SECRET,)),
+    upstreams={
+        "docs": Upstream(url=f"https://x/?key={SECRET}", headers={"X-Key": SECRET}, timeout=Duration(12))
+    },
+    files=(Path("federator.yaml"),),
+)
+
+
+@pytest.mark.parametrize("show", [repr, str, format, ascii], ids=["repr", "str", "format", "ascii"])
+def test_no_secret_is_shown(show: object) -> None:
+    """Neither by the configuration nor by a section of it."""
+    assert callable(show)
+    for value in (CONFIG, CONFIG.server, CONFIG.upstreams, CONFIG.upstreams["docs"]):
+        assert SECRET not in show(value)
+
+
+def test_all_else_is_shown() -> None:
+    """A debugger needs the rest."""
+    shown = repr(CONFIG)
+    assert "secret='…'" in shown
+    assert "headers='…'" in shown
+    assert "timeout=12.0" in shown
+    assert "secret=()" in repr(Config())
+
+
+def test_tools_that_print_nicely_get_no_secret_either() -> None:
+    """Tracebacks of some tools show locals by `__rich_repr__`."""
+    assert SECRET not in str(CONFIG.server.__rich_repr__())
+    assert SECRET not in str(CONFIG.upstreams["docs"].__rich_repr__())
+
+
+def test_the_defaults_are_those_of_the_design() -> None:
+    """Design, section 8."""
+    assert msgspec.json.decode(msgspec.json.encode(Config(), enc_hook=float)) == {
+        "server": {
+            "host": "127.0.0.1",
+            "port": 8080,
+            "path": "/mcp",
+            "admin_host": "127.0.0.1",
+            "admin_port": 8081,
+            "allowed_origins": [],
+            "allowed_hosts": [],
+            "auth": "none",
+            "secret": [],
+            "max_request_bytes": 1 << 20,
+            "max_in_flight": 1000,
+            "request_timeout": 30,
+            "grace": 20,
+            "instructions": "",
+            "log": {"format": "text", "level": "info"},
+        },
+        "lists": {"window": 8, "soft_deadline": 2, "max_pages": 1000, "max_items": 100_000},
+        "cache": {"memory": 64 << 20, "max_ttl": 86400, "stale_if_error": 300, "client_refresh": "loopback"},
+        "upstreams": {},
+        "files": [],
+    }
+
+
+def test_the_defaults_of_an_upstream_are_those_of_the_design() -> None:
+    """Design, section 8."""
+    upstream = Upstream(url="https://x")
+    assert msgspec.json.decode(msgspec.json.encode(upstream, enc_hook=float)) == {
+        "url": "https://x",
+        "headers": {},
+        "forward": [],
+        "credential_headers": [],
+        "prefix": None,
+        "native_prefix": "",
+        "timeout": 10,
+        "connect_timeout": 3,
+        "required": False,
+        "max_connections": 64,
+        "max_in_flight": 256,
+        "max_response_bytes": 16 << 20,
+        "breaker": {"failures": 5, "open_for": 5, "max_open_for": 120},
+        "tls": {"ca_file": None, "cert_file": None, "key_file": None, "server_name": None, "verify": True},
+        "proxy": None,
+        "client_capabilities": {},
+        "baggage": False,
+        "cache": {
+            "default_ttl": 0,
+            "default_scope": "private",
+            "list_scope": "auto",
+            "trust_public": True,
+        },
+    }
