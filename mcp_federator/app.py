@@ -249,7 +249,7 @@ class App:
     Args:
         config: what to serve.
         reload: reads the configuration anew, or raises `ConfigError`; None where there is no file.
-        watch: a digest of all files the configuration was read from; None where there are none.
+        watch: a digest of all files that a configuration was read from; None where there are none.
         clock: seconds, never going back; by it answers age and upstreams are left alone.
     """
 
@@ -258,7 +258,7 @@ class App:
         config: Config,
         *,
         reload: Callable[[], Config] | None = None,
-        watch: Callable[[], bytes] | None = None,
+        watch: Callable[[Config], bytes] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         server = config.server
@@ -333,33 +333,35 @@ class App:
 
     async def _keep_current(self) -> None:
         """Reload when told to, and when a file is not what it was."""
-        seen = await self._digest()
+        # Nothing was seen yet: what changed since the configuration was read is found at the first look.
+        seen = b""
         while True:
             told = False
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._reloads.get(), WATCH_SECONDS)
                 told = True
-            now = await self._digest()
+            now = (
+                b"" if self._watch is None else await asyncio.to_thread(self._watch, self._federation.config)
+            )
             if told or now != seen:
                 # A file caught half written is read again: it will differ from what was seen.
                 seen = now
-                await self._apply_anew()
+                await self._apply_anew(told=told)
 
-    async def _digest(self) -> bytes:
-        return b"" if self._watch is None else await asyncio.to_thread(self._watch)
-
-    async def _apply_anew(self) -> None:
+    async def _apply_anew(self, *, told: bool) -> None:
         if self._read is None:
             _log.warning("no configuration file to read anew")
             return
         try:
             config = await asyncio.to_thread(self._read)
+            if config == self._federation.config and not told:
+                return
             await self._federation.apply(config)
         except ConfigError as error:
             self._metrics.reload("refused")
             _log.error("the new configuration is refused, the old one stays in force: %s", error)
             return
-        except Exception:  # noqa: BLE001 - a bad reload must not end the service
+        except Exception:  # noqa: BLE001 - a reload that fails must not end the service
             self._metrics.reload("failed")
             _log.exception("the new configuration could not be put in force, the old one stays")
             return

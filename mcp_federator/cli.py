@@ -120,25 +120,27 @@ def _serve(options: argparse.Namespace) -> int:
     given = _served(options)
     log.configure(given.server.log.format, given.server.log.level)
 
-    def digest() -> bytes:
-        seen = hashlib.sha256(usedforsecurity=False)
-        for path in given.files:
-            try:
-                seen.update(path.read_bytes())
-            except OSError as problem:
-                seen.update(repr(problem.errno).encode())
-            seen.update(b"\x00")
-        return seen.digest()
-
     async def serve() -> None:
         if options.config is None:
             app = App(given)
         else:
-            app = App(given, reload=lambda: _served(options), watch=digest)
+            app = App(given, reload=lambda: _served(options), watch=_digest)
         await app.run(_say_ready)
 
     _run(serve())
     return 0
+
+
+def _digest(given: Config) -> bytes:
+    """Another value whenever a file the configuration was read from holds something else or is not there."""
+    seen = hashlib.sha256(usedforsecurity=False)
+    for path in given.files:
+        try:
+            seen.update(path.read_bytes())
+        except OSError as problem:
+            seen.update(repr(problem.errno).encode())
+        seen.update(b"\x00")
+    return seen.digest()
 
 
 def _served(options: argparse.Namespace) -> Config:
@@ -306,7 +308,10 @@ def _print_content(content: dict[str, Any]) -> None:
     if "text" in content:
         print(content["text"])
         return
-    data = base64.b64decode(content["blob"])
+    try:
+        data = base64.b64decode(content["blob"])
+    except ValueError:
+        raise FederatorError("the blob is not base64; --json shows it as it is") from None
     if sys.stdout.isatty():
         _remark(f"{len(data)} bytes; pipe them somewhere to have them")
     else:
@@ -316,7 +321,9 @@ def _print_content(content: dict[str, Any]) -> None:
 
 
 def _hints(answer: Answer) -> str:
-    return f"ttlMs {answer.hint.ttl_ms}, {answer.hint.scope}, Cache-Status: {cache_status(answer.served)}"
+    # Of a server it is what the server says; a federator made for the moment speaks for itself.
+    told_by_caches = answer.served.beyond or cache_status(answer.served)
+    return f"ttlMs {answer.hint.ttl_ms}, {answer.hint.scope}, Cache-Status: {told_by_caches}"
 
 
 def _remark(text: str) -> None:

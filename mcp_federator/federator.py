@@ -77,7 +77,7 @@ class Federator:
     Args:
         upstreams: in configuration order.
         lists: window and soft deadline of lists.
-        request_timeout: seconds that a list may take in all.
+        request_timeout: seconds that a request may take in all.
         seals: writes and reads composite cursors.
         scopes: the memory of what lists were public.
         metrics: counts incomplete lists and refused walks.
@@ -126,12 +126,10 @@ class Federator:
                 )
             name, native = route
             asked = Query(Method.READ, native, None, query.retry, query.refresh, query.alone)
-            try:
-                return await self._members[name].source.fetch(asked, caller)
-            except UpstreamFailure as failure:
-                raise told(failure) from failure
-            except UpstreamError as error:
-                raise self._as_asked(error, uri, route) from error
+            member = self._members[name]
+            copy = None if member.peek is None else member.peek(asked, caller)
+            # A copy needs no time limit, which would cost more than the look.
+            return await self._read(member, asked, caller, uri) if copy is None else copy
         if query.method not in _LISTS:
             raise McpError(Code.METHOD_NOT_FOUND, "Not a method of resources.", status=404)
         try:
@@ -153,6 +151,19 @@ class Federator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._memos.clear()
+
+    async def _read(self, member: Member, query: Query, caller: Caller, uri: str) -> Answer:
+        """Answer a read that no copy answers; `uri` is the public one, as asked."""
+        try:
+            async with asyncio.timeout(self._request_timeout):
+                return await member.source.fetch(query, caller)
+        except TimeoutError:
+            late = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
+            raise told(late) from late
+        except UpstreamFailure as failure:
+            raise told(failure) from failure
+        except UpstreamError as error:
+            raise self._as_asked(error, uri, (member.name, query.uri or "")) from error
 
     def _as_asked(self, error: UpstreamError, uri: str, route: tuple[str, str]) -> UpstreamError:
         """The error with `data.uri` as this asker spelt it (server/resources, "Error Handling")."""
@@ -237,7 +248,7 @@ class Federator:
                 if copy is None or peek is None:
                     uncached[ask] = part
                 else:
-                    steps.append(Step(ask.upstream, peek, part, copy.body, copy.next_cursor))
+                    steps.append(Step(ask.upstream, peek, part, copy))
                     plan.answered(ask, copy)
             if uncached:
                 fetched = True

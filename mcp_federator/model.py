@@ -140,6 +140,7 @@ class Served(msgspec.Struct, frozen=True):
             upstream was not asked.
         hits, misses: of a merged list, how many parts were copies and how many were not.
         upstreams: configured names of those the answer came from; for the log.
+        beyond: what caches beyond us said of it (`Cache-Status`), where it comes straight from an upstream.
     """
 
     outcome: Outcome = Outcome.MISS
@@ -152,6 +153,7 @@ class Served(msgspec.Struct, frozen=True):
     hits: int = 0
     misses: int = 0
     upstreams: tuple[str, ...] = ()
+    beyond: str = ""
 
 
 class Missing(msgspec.Struct, frozen=True):

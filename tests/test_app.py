@@ -44,7 +44,7 @@ class Files:
         return config.load(self.path, {})
 
     def app(self) -> App:
-        return App(self.read(), reload=self.read, watch=self.path.read_bytes)
+        return App(self.read(), reload=self.read, watch=lambda _: self.path.read_bytes())
 
 
 async def reloaded(it: House, result: str) -> None:

@@ -7,7 +7,8 @@ of.  So a remembered page is never older than its parts; what it saves is planni
 What may not come in: anything that holds for longer than the copies do.
 
 Hazards:
-- An upstream's page is known by its body being the same object, and by its cursor: all empty bodies are one.
+- An upstream's page is known by its body being the same object.  But all empty bodies are one, so everything
+  else that a merged page takes from it is compared as well: another caller's empty page may say other things.
 - What a list counts as can change while its copies do not.  So a memo ends when a list turns private, and in
   any case soon: merging is also what tells the memory of scopes that the pages are still public.
 """
@@ -42,8 +43,18 @@ class Step(NamedTuple):
     upstream: str
     peek: Peek
     query: Query
-    body: bytes
-    next_cursor: str | None
+    copy: Answer
+
+    def still(self, copy: Answer) -> bool:
+        """Whether a copy found now is the one that the page was made of, but for its life."""
+        was = self.copy
+        return (
+            copy.body is was.body
+            and copy.next_cursor == was.next_cursor
+            and copy.extra == was.extra
+            and copy.meta == was.meta
+            and copy.hint.scope is was.hint.scope
+        )
 
 
 class Memo(NamedTuple):
@@ -64,7 +75,7 @@ class Memo(NamedTuple):
     @property
     def size(self) -> int:
         """How many bytes this keeps alive, roughly."""
-        return _OVERHEAD + len(self.page.body) + sum(len(step.body) for step in self.steps)
+        return _OVERHEAD + _size(self.page) + sum(_size(step.copy) for step in self.steps)
 
 
 class Memos:
@@ -86,12 +97,12 @@ class Memos:
             self._drop(key)
             return None
         found = []
-        for _, peek, query, body, next_cursor in memo.steps:
-            copy = peek(query, caller)
+        for step in memo.steps:
+            copy = step.peek(step.query, caller)
             if copy is None:
                 break
             found.append(copy)
-            if copy.body is not body or copy.next_cursor != next_cursor:
+            if not step.still(copy):
                 break
         else:
             return _aged(memo.page, found)
@@ -126,6 +137,10 @@ def _aged(page: Answer, copies: list[Answer]) -> Answer:
         served = Served(Outcome.HIT, Tier.MEMORY, served.fresh_for, hits=len(copies))
     hint = Hint(least.hint.ttl_ms, page.hint.scope)
     return Answer(page.body, hint, page.next_cursor, page.count, page.extra, page.meta, served=served)
+
+
+def _size(answer: Answer) -> int:
+    return len(answer.body) + len(answer.extra) + len(answer.meta)
 
 
 def _life(copy: Answer) -> int:

@@ -49,8 +49,8 @@ _META: Final = b',"_meta":{"%b":%b' % (META_SERVER_INFO.encode(), _SOFTWARE)
 _ITEMS: Final = {Method.LIST: b'"resources":[', Method.TEMPLATES: b'"resourceTemplates":['}
 """What opens the items of a list."""
 
-_ASKING: Final = ("inputRequests", "requestState")
-"""An interim result has at least one of them (basic/patterns/mrtr, "Server Requirements")."""
+_ASKING: Final = {"inputRequests": b"{", "requestState": b'"'}
+"""An interim result has at least one of them (basic/patterns/mrtr, "Server Requirements"): how it begins."""
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -282,16 +282,20 @@ def decode_result(raw: bytes | msgspec.Raw) -> Result:
     """Decode the `result` of an upstream's response (basic/index, "ResultType").
 
     Raises:
-        ValueError: no object, a `resultType` that we do not know, or an interim result that asks for nothing.
+        ValueError: no object, a `resultType` that we do not know, or an interim result that asks for nothing
+            or in another form.
     """
     members = _OBJECT.decode(raw)
     ttl, scope, meta = (members.pop(name, None) for name in ("ttlMs", "cacheScope", "_meta"))
     kind = bytes(members.pop("resultType", _NULL))
     interim = kind == b'"input_required"'
     if interim:
-        for name in _ASKING:
-            if name in members and bytes(members[name]) == b"null":
-                del members[name]
+        for name, begins in _ASKING.items():
+            asking = bytes(members.get(name, _NULL))
+            if asking == b"null":
+                members.pop(name, None)
+            elif not asking.startswith(begins):
+                raise ValueError(f"the result requires input, but its {name} has another type")
         if members.keys().isdisjoint(_ASKING):
             raise ValueError("the result requires input but asks for none")
     elif kind not in {b'"complete"', b"null"}:

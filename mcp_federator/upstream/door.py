@@ -19,7 +19,7 @@ from mcp_federator.config import UpstreamCache
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.federation import rewrite
 from mcp_federator.federation.prefix import Mapping
-from mcp_federator.model import Answer, Hint, Method, Query, Scope
+from mcp_federator.model import Answer, Hint, Method, Query, Scope, Served
 from mcp_federator.protocol.jsonrpc import ErrorObject
 from mcp_federator.protocol.modern import Result, decode_result
 from mcp_federator.protocol.vocabulary import Code, relay
@@ -87,7 +87,7 @@ class Door:
         if reply.result is None or exchange.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise self._failure(Reason.BAD_REPLY, f"a result with HTTP {exchange.status}")
         try:
-            return self._answer(query, decode_result(reply.result))
+            return self._answer(query, decode_result(reply.result), Served(beyond=exchange.cache_status))
         except ValueError as problem:
             raise self._failure(Reason.BAD_REPLY, str(problem)) from problem
 
@@ -119,21 +119,25 @@ class Door:
             not_found=fate == "not_found",
         )
 
-    def _answer(self, query: Query, result: Result) -> Passed:
+    def _answer(self, query: Query, result: Result, served: Served) -> Passed:
         if result.interim:
             if query.method is not Method.READ:
                 raise ValueError("a list that requires input")
             # Its members are the protocol's own, and go back as they came (basic/patterns/mrtr).
             body = msgspec.json.encode(result.members)[1:-1]
-            return Passed(Answer(body, Hint(0, Scope.PRIVATE), meta=result.meta, interim=True))
+            return Passed(Answer(body, Hint(0, Scope.PRIVATE), meta=result.meta, interim=True, served=served))
         hint = self._hint(result)
         if query.method is Method.READ:
             contents = rewrite.contents(result.members, self._mapping, query.uri)
             others = tuple(uri for uri in dict.fromkeys(contents.uris) if uri != query.uri)
-            answer = Answer(contents.body, hint, count=contents.count, meta=result.meta, uris=others)
+            answer = Answer(
+                contents.body, hint, count=contents.count, meta=result.meta, served=served, uris=others
+            )
             return Passed(answer, dropped=contents.dropped)
         page = rewrite.page(result.members, query.method, self._mapping)
-        answer = Answer(page.items, hint, page.next_cursor, page.count, page.extra, result.meta)
+        answer = Answer(
+            page.items, hint, page.next_cursor, page.count, page.extra, result.meta, served=served
+        )
         return Passed(answer, page.uris, page.dropped)
 
     def _hint(self, result: Result) -> Hint:

@@ -128,7 +128,7 @@ class StreamableHttp:
             await self._linger(response)
         fields = response.headers
         wait = retry_after(fields.get("Retry-After"), fields.get("Date"), datetime.now(UTC))
-        return Exchange(response.status, reply, wait)
+        return Exchange(response.status, reply, wait, clean(fields.get("Cache-Status", "")))
 
     async def _send(self, call: Call) -> aiohttp.ClientResponse:
         """Send, follow redirects that stay here, and wait for the head of the response."""

@@ -37,11 +37,13 @@ class Exchange(msgspec.Struct, frozen=True):
         status: HTTP status.
         reply: the JSON-RPC response to our id; None only where the status says that the request failed.
         retry_after: seconds the upstream asked us to wait, already capped.
+        cache_status: what caches on the way said of it (RFC 9211), cleaned.
     """
 
     status: int
     reply: Reply | None
     retry_after: float | None = None
+    cache_status: str = ""
 
 
 class Transport(Protocol):
