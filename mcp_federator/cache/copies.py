@@ -7,6 +7,7 @@ What may not come in: waiting, the upstream, metrics.
 """
 
 from collections.abc import Callable
+from math import inf
 
 import msgspec
 
@@ -100,7 +101,9 @@ class Copies:
         generations = self.generations
         if entry.ties and not generations.hold(entry.ties):
             return freshness.GONE
-        return freshness.life(entry, self._clock(), generations.of(query), generations.epoch_end(entry.epoch))
+        epoch = entry.epoch
+        epoch_end = inf if epoch is generations.epoch else generations.epoch_end(epoch)
+        return freshness.life(entry, self._clock(), generations.of(query), epoch_end)
 
     def entry(self, answer: Answer, stamp: Stamp) -> Entry:
         """A complete answer that has just come, as an entry; `stamp` was read before its fetch."""

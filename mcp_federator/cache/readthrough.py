@@ -133,7 +133,7 @@ class ReadThrough(Source):
 
     def peek(self, query: Query, caller: Caller) -> Answer | None:
         """A fresh copy out of memory, counted as a hit, or None, counted as nothing."""
-        if query.refresh or not _is_shared(query):
+        if query.refresh or query.alone or query.retry is not None or query.method is _DISCOVER:
             return None
         found = self._copies.find(self._copies.place(query, caller))
         return None if found is None else self._serve(query, found)
@@ -257,7 +257,7 @@ class ReadThrough(Source):
         """A copy; where it stands in for a failure it may be a stale one."""
         entry, left = found.entry, found.left
         outcome = _HIT if left > 0 else _STALE
-        self._count(query, entry.scope, outcome, _MEMORY)
+        self._metrics.cache_request(self._name, query.method, entry.scope, outcome, _MEMORY)
         served = Served(
             outcome,
             _MEMORY,
@@ -308,8 +308,8 @@ class ReadThrough(Source):
         key = place.public if found.entry.scope is Scope.PUBLIC else place.private
         return self._refreshes.allow(key, self._clock())
 
-    def _count(self, query: Query, scope: Scope, outcome: Outcome, tier: Tier = _NOWHERE) -> None:
-        self._metrics.cache_request(self._name, query.method, scope, outcome, tier)
+    def _count(self, query: Query, scope: Scope, outcome: Outcome) -> None:
+        self._metrics.cache_request(self._name, query.method, scope, outcome, _NOWHERE)
 
 
 class _Refreshes:

@@ -46,7 +46,7 @@ SEND_SECONDS: Final = 300.0
 """A client that has not taken its reply by then is left."""
 
 _AT_ONCE: Final = 64 << 10
-"""So much fits into an empty transport's buffer: sending it never waits."""
+"""So much fits into an empty transport's buffer: sending it never has to wait."""
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -109,18 +109,20 @@ class Reply(web.StreamResponse):
             length,
             body,
         )
-        transport = request.transport
-        if transport is None:
+        to = request.protocol
+        transport = to.transport
+        if transport is None or transport.is_closing():
             raise ConnectionResetError
-        if len(data) < _AT_ONCE and not transport.get_write_buffer_size():
-            connection_to = request.protocol
-            if self._keep_alive and isinstance(connection_to, _Connection) and connection_to.hold(data):
+        if isinstance(to, _Connection):
+            if self._keep_alive and len(data) < _AT_ONCE and to.hold(data):
                 return
-            await request.writer.write_eof(data)
+            to.let_go()
+        transport.write(data)
+        if not to.writing_paused:
             return
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                await request.writer.write_eof(data)
+                await request.writer.drain()
         except TimeoutError:
             transport.abort()
             raise ConnectionResetError from None
@@ -167,8 +169,13 @@ class _Connection(web.RequestHandler):
         self._closing = False
 
     def hold(self, reply: bytes) -> bool:
-        """Write the reply at the loop's next turn; False where the connection is about to close."""
-        if self._closing:
+        """Write the reply at the loop's next turn.
+
+        False where the connection is about to close, or its client does not keep up: then it is to be written
+        at once, and waited for.
+        """
+        transport = self.transport
+        if self._closing or transport is None or transport.get_write_buffer_size():
             return False
         outbox = self._outbox
         if not outbox:

@@ -134,7 +134,13 @@ def _aged(page: Answer, copies: list[Answer]) -> Answer:
     least = min(copies, key=_life)
     served = least.served
     if len(copies) > 1:
-        served = Served(Outcome.HIT, Tier.MEMORY, served.fresh_for, hits=len(copies))
+        served = Served(
+            Outcome.HIT,
+            Tier.MEMORY,
+            served.fresh_for,
+            hits=len(copies),
+            upstreams=page.served.upstreams,
+        )
     hint = Hint(least.hint.ttl_ms, page.hint.scope)
     return Answer(page.body, hint, page.next_cursor, page.count, page.extra, page.meta, served=served)
 

@@ -201,7 +201,8 @@ class StreamableHttp:
         return UpstreamFailure(self._name, reason, clean(detail))
 
     def _refusal(self, detail: str) -> UpstreamFailure:
-        return UpstreamFailure(self._name, Reason.REFUSED, clean(detail), stale_ok=False)
+        # Personal: some send to a sign-in page whom others answer with 401.
+        return UpstreamFailure(self._name, Reason.REFUSED, clean(detail), personal=True, stale_ok=False)
 
 
 def _as_written(text: str) -> URL:
