@@ -37,17 +37,6 @@ def test_a_read_goes_to_the_one_with_its_prefix() -> None:
     assert bench.sources["alpha"].queries == []
 
 
-def test_a_read_creates_no_task() -> None:
-    """What a source answers without waiting is answered without waiting."""
-    answer = Answer(b'"contents":[]', MINUTE)
-    bench = Bench({"alpha": Scripted({"x://1": answer})})
-
-    with pytest.raises(StopIteration) as stopped:
-        bench.federator.fetch(Query(READ, uri="alpha+x://1"), ANYONE).send(None)
-
-    assert stopped.value.value is answer
-
-
 @pytest.mark.parametrize("uri", ["nope+x://1", "x://1", "", "alpha", "app-admin+x://y"])
 def test_H05_an_unknown_prefix_is_no_resource(uri: str) -> None:
     """-32602 with the URI as asked, and no upstream is asked."""

@@ -14,6 +14,21 @@ PUBLIC, PRIVATE = Scope.PUBLIC, Scope.PRIVATE
 LIST = Method.LIST
 
 
+def test_a_read_hit_creates_no_task_and_does_not_wait() -> None:
+    """A copy is there in one step, and the source is not asked again."""
+    bench = Bench({"alpha": Kept({"x://1": page("text")})})
+    query = Query(Method.READ, uri="alpha+x://1")
+
+    async def main() -> None:
+        await bench.federator.fetch(query, ANYONE)
+        with pytest.raises(StopIteration) as stopped:
+            bench.federator.fetch(query, ANYONE).send(None)
+        assert stopped.value.value.served.outcome is Outcome.HIT
+
+    run(main())
+    assert bench.calls == 1
+
+
 def test_a_list_hit_creates_no_task_and_does_not_wait() -> None:
     """Eight upstreams with copies: one step from question to answer, and again from the memo."""
     bench = Bench({f"u{i}": Kept({None: page(f"r{i}", f"s{i}")}) for i in range(8)})

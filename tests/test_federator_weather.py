@@ -7,7 +7,7 @@ import pytest
 
 from mcp_federator import federator as room
 from mcp_federator.errors import McpError, Reason, UpstreamError
-from mcp_federator.model import Hint, Missing, Scope
+from mcp_federator.model import ANYONE, Hint, Method, Missing, Query, Scope
 from tests.instruments.bench import Bench, down, items, now, refused, told
 from tests.instruments.scripted import Closed, Kept, Key, Scripted, page
 from tests.instruments.virtual_time import run
@@ -128,6 +128,21 @@ def test_request_timeout_bounds_a_list_in_total() -> None:
 
     run(main())
     assert beta.cancelled == 2
+
+
+def test_request_timeout_bounds_a_read() -> None:
+    """Whatever the upstream's own time-out is."""
+    alpha = Scripted({}, {"x://1": NEVER})
+    bench = Bench({"alpha": alpha}, request_timeout=4)
+
+    async def main() -> McpError:
+        with pytest.raises(McpError) as refusal:
+            await bench.federator.fetch(Query(Method.READ, uri="alpha+x://1"), ANYONE)
+        assert now() == 4
+        return refusal.value
+
+    assert told(run(main())) == {"upstream": "alpha", "reason": "timeout"}
+    assert alpha.cancelled == 1
 
 
 def test_request_timeout_with_no_answer_at_all() -> None:

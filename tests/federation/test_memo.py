@@ -1,14 +1,24 @@
 """Remembered pages: used only while every part is the very copy they were made of."""
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
 from mcp_federator.federation.memo import MAX_BYTES, Copies, Key, Memo, Memos, Step
 from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Outcome, Query, Scope, Served, Tier
 
 KEY: Key = (Method.LIST, None, None)
-PAGE = Answer(b"a,b", Hint(9_000, Scope.PRIVATE), next_cursor="next", count=2, extra=b'"x":1', meta=b'"y":2')
+PAGE = Answer(
+    b"a,b",
+    Hint(9_000, Scope.PRIVATE),
+    next_cursor="next",
+    count=2,
+    extra=b'"x":1',
+    meta=b'"y":2',
+    served=Served(hits=2, upstreams=("alpha", "beta")),
+)
 
 
 class Shelf:
@@ -21,7 +31,7 @@ class Shelf:
     def step(self, name: str) -> Step:
         kept = self.copies[name]
         assert kept is not None
-        return Step(name, self.peek(name), Query(Method.LIST), kept.body, kept.next_cursor)
+        return Step(name, self.peek(name), Query(Method.LIST), kept)
 
     def peek(self, name: str) -> Callable[[Query, Caller], Answer | None]:
         def look(query: Query, caller: Caller) -> Answer | None:  # noqa: ARG001 - the verb's shape
@@ -65,7 +75,7 @@ def test_the_same_copies_make_the_same_page(memos: Memos) -> None:
         count=2,
         extra=PAGE.extra,
         meta=PAGE.meta,
-        served=Served(Outcome.HIT, Tier.MEMORY, fresh_for=5, hits=2),
+        served=Served(Outcome.HIT, Tier.MEMORY, fresh_for=5, hits=2, upstreams=("alpha", "beta")),
     )
     assert again.body is PAGE.body
 
@@ -109,13 +119,23 @@ def test_nothing_is_looked_at_after_the_first_difference(memos: Memos, shelf: Sh
     assert shelf.peeks == 1
 
 
-def test_an_empty_copy_is_known_by_its_cursor(shelf: Shelf) -> None:
-    """All empty bodies are one object."""
-    shelf.copies["alpha"] = copy(b"", 9, then="x")
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"next_cursor": "y"}, id="cursor"),
+        pytest.param({"extra": b'"owner":"B"'}, id="members"),
+        pytest.param({"meta": b'"owner":"B"'}, id="meta"),
+        pytest.param({"hint": Hint(9_000, Scope.PUBLIC)}, id="scope"),
+    ],
+)
+def test_an_empty_copy_is_known_by_all_else(shelf: Shelf, other: dict[str, Any]) -> None:
+    """All empty bodies are one object; what stands beside them may be another caller's."""
+    shelf.copies["alpha"] = kept = copy(b"", 9, then="x")
     memos = Memos()
     memos.keep(KEY, Memo((shelf.step("alpha"),), PAGE, until=10.0, changes=1))
+    assert recall(memos) is not None
 
-    shelf.copies["alpha"] = copy(b"", 9, then="y")
+    shelf.copies["alpha"] = msgspec.structs.replace(kept, **other)
 
     assert recall(memos) is None
 

@@ -129,12 +129,27 @@ async def sdk_pinned(url: str, headers: Mapping[str, str] | None = None) -> Asyn
 
 
 @asynccontextmanager
-async def fast(url: str, headers: Mapping[str, str] | None = None) -> AsyncIterator[Reader]:
+async def fast(
+    url: str, headers: Mapping[str, str] | None = None, *, mode: str = "auto"
+) -> AsyncIterator[Reader]:
     """The client of fastmcp, which normalises the URIs it reads."""
-    async with FastClient(StreamableHttpTransport(url, headers=dict(headers or {}))) as client:
+    transport = StreamableHttpTransport(url, headers=dict(headers or {}))
+    async with FastClient(transport, mode=mode) as client:
         yield _Fast(client)
+
+
+@asynccontextmanager
+async def fast_pinned(url: str, headers: Mapping[str, str] | None = None) -> AsyncIterator[Reader]:
+    """The client of fastmcp that takes the modern version for granted."""
+    async with fast(url, headers, mode=MODERN) as reader:
+        yield reader
 
 
 Connect = Callable[..., AbstractAsyncContextManager[Reader]]
 """A client for a URL and, as second argument, header fields to send."""
-KINDS: dict[str, Connect] = {"mcp-auto": sdk, "mcp-pinned": sdk_pinned, "fastmcp": fast}
+KINDS: dict[str, Connect] = {
+    "mcp-auto": sdk,
+    "mcp-pinned": sdk_pinned,
+    "fastmcp": fast,
+    "fastmcp-pinned": fast_pinned,
+}

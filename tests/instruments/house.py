@@ -183,7 +183,7 @@ async def house(
     clock: Callable[[], float] = time.monotonic,
     **sections: Any,
 ) -> AsyncIterator[House]:
-    """Run a federator over these upstreams until the end of the block; `probed` waits until it knows them all."""
+    """Run a federator over these upstreams until the block ends; `probed` waits until it knows them all."""
     async with running(App(configured(upstreams, **sections), clock=clock)) as it:
         if probed:
             async with asyncio.timeout(PATIENCE):

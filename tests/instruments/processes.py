@@ -1,5 +1,6 @@
 """Processes of ours: started, listened to, and always ended by their own id."""
 
+import asyncio
 import os
 import re
 import signal
@@ -79,6 +80,24 @@ class Child:
         """End the process and forget its output."""
         self.stop()
         self._file.close()
+
+
+async def command(*arguments: str) -> tuple[int, str, str]:
+    """Run the command line to its end: exit code, output, and what it said about it.
+
+    A byte of the output that is no text is a half surrogate.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "mcp_federator",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(errors="surrogateescape"), err.decode()
 
 
 @contextmanager

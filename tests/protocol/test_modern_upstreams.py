@@ -224,6 +224,13 @@ def test_H13_null_in_an_interim_result_is_dropped() -> None:
         decode_result(b'{"resultType":"input_required","inputRequests":null}')
 
 
+@pytest.mark.parametrize("wrong", [b'"inputRequests":[]', b'"inputRequests":{},"requestState":5'])
+def test_what_an_interim_result_asks_for_has_its_type(wrong: bytes) -> None:
+    """Clients refuse anything else, so it is no answer."""
+    with pytest.raises(ValueError, match="another type"):
+        decode_result(b'{"resultType":"input_required",%b}' % wrong)
+
+
 @pytest.mark.parametrize("raw", [b"[]", b"null", b"5", b'"x"', b""])
 def test_a_result_is_an_object(raw: bytes) -> None:
     """Anything else is a ValueError."""

@@ -481,6 +481,8 @@ def test_H01_a_normalised_uri_reaches_its_original() -> None:
             for walked in (3, 3):
                 answer = await alpha.read("file:///a%20b.txt")
                 assert members(answer)["contents"][0]["uri"] == "alpha+file:///a b.txt"
+                # Whoever keeps the answer under what was asked learns what it changes with.
+                assert answer.uris == ("file:///a b.txt",)
                 assert len(wire.calls(LIST)) == walked
             assert wire.calls(READ)[-1].params["uri"] == "file:///a b.txt"
 

@@ -184,7 +184,7 @@ def test_a_walk_ends_with_the_deadline() -> None:
     ("lists", "turned"),
     [
         pytest.param(Lists(max_pages=5), 5, id="pages"),
-        pytest.param(Lists(max_items=6), 4, id="items"),
+        pytest.param(Lists(max_items=6), 3, id="items"),
     ],
 )
 def test_H07_an_endless_list_is_walked_to_a_bound(lists: Lists, turned: int) -> None:
