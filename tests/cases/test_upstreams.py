@@ -213,6 +213,29 @@ def test_H19_a_read_of_a_bad_upstream_is_an_error(weather: str) -> None:
     run(body())
 
 
+def test_H19_an_open_breaker_costs_no_time() -> None:
+    """What failed is left alone for a while: it is missing at once, and asked again when the time is over."""
+
+    async def body() -> None:
+        clock = Clock()
+        settings = {**QUICK, "breaker": {"failures": 1, "open_for": 10}}
+        async with (
+            Wire(ALPHA) as alpha,
+            Wire({LIST: [never(), result(page("x://1"))]}) as beta,
+            house({"alpha": alpha.url, "beta": {"url": beta.url, **settings}}, clock=clock) as it,
+        ):
+            reasons = []
+            for wait in (0, 1, 5):
+                clock.now += wait
+                (missing,) = (await it.page()).result["_meta"][INCOMPLETE]
+                reasons.append((missing["reason"], len(beta.calls(LIST))))
+            assert reasons == [("timeout", 1), ("unreachable", 1), ("unreachable", 1)]
+            clock.now += 12
+            assert (await it.page()).uris == ["alpha+a://1", "beta+x://1"]
+
+    run(body())
+
+
 def test_H19_a_required_upstream_fails_the_list() -> None:
     """Without `required: true` a failure is named; with it the list is an error."""
 

@@ -23,6 +23,8 @@ NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
         pytest.param("\N{ARABIC-INDIC DIGIT ONE}", None, None, id="no-ascii-digit"),
         pytest.param("soon", None, None, id="word"),
         pytest.param("Mon, 30 Nov 2026 12:00:09 GMT", None, 9.0, id="date"),
+        pytest.param("Monday, 30-Nov-26 12:00:09 GMT", None, 9.0, id="date-of-rfc-850"),
+        pytest.param("Mon Nov 30 12:00:09 2026", None, 9.0, id="date-of-asctime"),
         pytest.param("Mon, 30 Nov 2026 11:00:00 GMT", None, 0.0, id="date-that-passed"),
         pytest.param("Tue, 01 Dec 2026 12:00:00 GMT", None, MAX_HOLD, id="date-capped"),
         pytest.param(
