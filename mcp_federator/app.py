@@ -28,12 +28,13 @@ from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
 from mcp_federator.config import Cache, Config, Lists, Server, Upstream
 from mcp_federator.endpoint.admin import Admin
+from mcp_federator.endpoint.guard import is_loopback
 from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server as Listener
 from mcp_federator.errors import ConfigError
 from mcp_federator.federation.capabilities import capabilities
 from mcp_federator.federation.cursor import Seal
-from mcp_federator.federation.partition import Credentials
+from mcp_federator.federation.partition import DEFAULT_CREDENTIAL_HEADERS, Credentials
 from mcp_federator.federation.prefix import Mapping as UriMapping
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
@@ -303,6 +304,8 @@ class App:
             closing.enter_context(self._signals())
             work = asyncio.create_task(self._keep_current(), name="reload")
             closing.callback(work.cancel)
+            for warning in _warnings(self._config):
+                _log.warning(warning)
             self._unready = None
             if ready is not None:
                 ready(f"{mcp}{server.path}", admin)
@@ -369,6 +372,8 @@ class App:
         self._metrics.reload("applied")
         for key in _needs_restart(self._config, config):
             _log.warning("%s has changed; it takes effect after a restart", key)
+        for warning in _warnings(config):
+            _log.warning(warning)
         _log.info("the new configuration is in force: %s", ", ".join(config.upstreams))
 
     def _status(self) -> dict[str, Any]:
@@ -388,6 +393,22 @@ def _forwarded(config: Config) -> tuple[frozenset[str], frozenset[str]]:
         frozenset(name.lower() for one in upstreams for name in one.forward),
         frozenset(name.lower() for one in upstreams for name in one.credential_headers),
     )
+
+
+def _warnings(config: Config) -> Iterator[str]:
+    """What is allowed, and should be meant."""
+    if not is_loopback(config.server.host):
+        yield (
+            f"server.host is {config.server.host}: whoever reaches it may read everything (server.auth is"
+            " none); let something that checks callers stand before it"
+        )
+    for name, upstream in config.upstreams.items():
+        for header in upstream.forward:
+            if header in DEFAULT_CREDENTIAL_HEADERS or header in upstream.credential_headers:
+                yield (
+                    f"upstreams.{name}.forward sends the caller's {header} on; MCP forbids that for tokens"
+                    " that were not issued for this upstream"
+                )
 
 
 def _needs_restart(running: Config, new: Config) -> list[str]:

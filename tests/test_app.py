@@ -293,3 +293,34 @@ def test_another_url_is_another_cache() -> None:
             await federation.close()
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("sections", "upstream", "says"),
+    [
+        pytest.param({"server": {"host": "0.0.0.0"}}, {}, "server.host is 0.0.0.0", id="beyond loopback"),
+        pytest.param({}, {"forward": ["authorization"]}, "upstreams.a.forward", id="token"),
+        pytest.param(
+            {}, {"forward": ["x-me"], "credential_headers": ["x-me"]}, "caller's x-me", id="credential"
+        ),
+        pytest.param({}, {"forward": ["accept-language"]}, None, id="no credential"),
+    ],
+)
+def test_what_should_be_meant_is_warned_of(
+    sections: dict[str, object],
+    upstream: dict[str, object],
+    says: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An open door and forwarded credentials are allowed, and said aloud at start."""
+
+    async def check() -> None:
+        given = configured({"a": {"url": "http://127.0.0.1:9/", **upstream}}, **sections)
+        app = App(given)
+        app.stop()
+        await app.run()
+
+    asyncio.run(check())
+    warnings = [record.getMessage() for record in caplog.records if record.name == "mcp_federator.app"]
+    assert len(warnings) == (0 if says is None else 1)
+    assert says is None or says in warnings[0]
