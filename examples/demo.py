@@ -1,6 +1,8 @@
-"""Three MCP servers behind one federator, each its own process, ready to be tried.
+"""Six upstreams of four kinds behind one federator, ready to be tried.
 
-Starts them, waits until the federator has really reached all three, says what to try, and runs until Ctrl-C.
+Four are MCP servers over HTTP, three of revision 2026-07-28 and one of 2025, each a process of ours; one is a
+server over stdio that the federator starts; one is a directory.  Starts them, waits until the federator has
+really reached all six, says what to try, and runs until Ctrl-C.
 Whatever goes wrong ends the whole with exit code 1 and the words of the process that failed.
 """
 
@@ -22,7 +24,8 @@ from types import FrameType
 from typing import IO
 
 HERE = Path(__file__).parent
-SERVERS = {"handbook": 9101, "desk": 9102, "cabinet": 9103}
+SERVERS = {"handbook": 9101, "desk": 9102, "cabinet": 9103, "ledger": 9104}
+UPSTREAMS = [*SERVERS, "notebook", "folder"]
 PATIENCE = 30
 GRACE = 10
 SHOWN_LINES = 20
@@ -109,6 +112,7 @@ def start(stack: ExitStack, ports: dict[str, int], port: int, admin_port: int) -
     command = ["-m", "mcp_federator", "serve", "-c", str(HERE / "federator.yaml")]
     command += ["--port", str(port), "--admin-port", str(admin_port)]
     environment = {f"{name.upper()}_PORT": str(number) for name, number in ports.items()}
+    environment["PYTHON"] = sys.executable
     parts.append(Part(federator, command, environment))
     stack.callback(parts[-1].end)
     parts[-1].wait_for("MCP endpoint")
@@ -116,9 +120,9 @@ def start(stack: ExitStack, ports: dict[str, int], port: int, admin_port: int) -
 
 
 def wait_until_reached(parts: list[Part], endpoint: str, status_url: str) -> None:
-    """Return when the federator has reached every server and lists something of each."""
+    """Return when the federator has reached every upstream and lists something of each."""
     deadline = time.monotonic() + PATIENCE
-    unreached: dict[str, str] = dict.fromkeys(SERVERS, "not asked yet")
+    unreached: dict[str, str] = dict.fromkeys(UPSTREAMS, "not asked yet")
     while unreached:
         for part in parts:
             part.check()
@@ -131,11 +135,11 @@ def wait_until_reached(parts: list[Part], endpoint: str, status_url: str) -> Non
             with urllib.request.urlopen(status_url, timeout=5) as answer:  # noqa: S310 - our own port
                 upstreams = json.load(answer)["upstreams"]
         except OSError as problem:
-            unreached = dict.fromkeys(SERVERS, f"{status_url}: {problem}")
+            unreached = dict.fromkeys(UPSTREAMS, f"{status_url}: {problem}")
             continue
         unreached = {each["name"]: each["error"] or "no answer yet" for each in upstreams if not each["up"]}
     listed = run_command(["list", "--url", endpoint])
-    for name in SERVERS:
+    for name in UPSTREAMS:
         if not any(line.startswith(f"{name}+") for line in listed.splitlines()):
             raise DemoError(f"nothing of {name} is listed:\n{listed}")
 
@@ -167,6 +171,7 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
     say = program()
     listing = ["list", "--url", endpoint]
     reading = ["read", uri, "--url", endpoint]
+    elsewhere = ["read", "ledger+ledger://2026/03", "--url", endpoint]
 
     def counted() -> str:
         with urllib.request.urlopen(metrics, timeout=5) as answer:  # noqa: S310 - our own port
@@ -176,7 +181,7 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
     return [
         (
             f"{say} {' '.join(listing)}",
-            "all three servers in one list, each resource under its server's name",
+            "all six in one list, each resource under its upstream's name",
             lambda: run_command(listing),
         ),
         (
@@ -185,8 +190,13 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
             lambda: run_command(reading) + run_command(reading),
         ),
         (
+            f"{say} {' '.join(elsewhere)}",
+            "of a server of the 2025 revisions, which said nothing of how long: the configuration did",
+            lambda: run_command(elsewhere),
+        ),
+        (
             f"curl -s {metrics} | grep cache_requests",
-            "how many queries were hits, misses and so on, for each server",
+            "how many queries were hits, misses and so on, for each upstream",
             counted,
         ),
     ]
@@ -194,7 +204,7 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
 
 def main() -> int:
     """Run the demo."""
-    parser = argparse.ArgumentParser(description="Three MCP servers behind one federator.")
+    parser = argparse.ArgumentParser(description="Six upstreams behind one federator.")
     parser.add_argument("--port", type=int, default=8080, help="port of the endpoint")
     parser.add_argument("--admin-port", type=int, default=8081, help="port of the admin listener")
     parser.add_argument(
@@ -219,10 +229,10 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             ports = dict(zip(SERVERS, options.server_ports, strict=True))
-            print(f"Starting {', '.join(SERVERS)} and the federator...", flush=True)
+            print(f"Starting {', '.join(UPSTREAMS)} and the federator...", flush=True)
             parts = start(stack, ports, options.port, options.admin_port)
             wait_until_reached(parts, endpoint, f"{admin}/status")
-            print(f"\nOne MCP endpoint over {', '.join(SERVERS)}: {endpoint}")
+            print(f"\nOne MCP endpoint over {', '.join(UPSTREAMS)}: {endpoint}")
             print("Give it to any MCP client (streamable HTTP), or try, in another terminal:\n")
             for command, shows, act in things_to_try(endpoint, admin):
                 print(f"  {command}\n      {shows}\n", flush=True)

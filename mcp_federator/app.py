@@ -11,14 +11,15 @@ Hazards, all of order:
 
 import asyncio
 import hashlib
+import hmac
 import logging
 import secrets
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
@@ -43,6 +44,7 @@ from mcp_federator.metrics import Metrics
 from mcp_federator.model import Method
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
+from mcp_federator.upstream.repository import AnyClient, Repository, opened
 
 DISCOVER_TTL_MS: Final = 60_000
 """How long clients may keep our discover result, once every upstream was reached."""
@@ -63,7 +65,7 @@ class Stack(msgspec.Struct, frozen=True):
     settings: Upstream
     cache: Cache
     lists: Lists
-    client: Client
+    client: AnyClient
     cached: ReadThrough
     member: Member
 
@@ -116,7 +118,7 @@ class Federation:
                 if old is not None and (old.settings, old.cache, old.lists) == made_of:
                     stacks[name] = old
                     continue
-                stacks[name] = self._build(name, *made_of)
+                stacks[name] = await self._build(name, *made_of)
                 undo.push_async_callback(stacks[name].client.close)
             federator = Federator(
                 [stack.member for stack in stacks.values()],
@@ -143,13 +145,14 @@ class Federation:
             if old_stacks.get(name) is not stack:
                 await stack.client.start()
 
-    def _build(self, name: str, settings: Upstream, cache: Cache, lists: Lists) -> Stack:
+    async def _build(self, name: str, settings: Upstream, cache: Cache, lists: Lists) -> Stack:
         mapping = UriMapping(name, settings.prefix, settings.native_prefix)
         credentials = Credentials(self._secrets[0], settings.forward, settings.credential_headers)
-        identity = hashlib.sha256(
-            msgspec.msgpack.encode((name, settings.url, mapping.fingerprint)), usedforsecurity=False
-        ).digest()
-        client = Client(
+        identity = _identity(name, settings, mapping.fingerprint, self._secrets[0])
+        make: Callable[..., AnyClient] = Client
+        if settings.kind in {"repository", "directory"}:
+            make = partial(Repository, mounted=await opened(name, settings))
+        client = make(
             name,
             settings,
             mapping=mapping,
@@ -200,7 +203,7 @@ class Federation:
         task.add_done_callback(self._retiring.discard)
 
     @property
-    def clients(self) -> Mapping[str, Client]:
+    def clients(self) -> Mapping[str, AnyClient]:
         """The upstreams, by name, in configuration order."""
         return {name: stack.client for name, stack in self._stacks.items()}
 
@@ -216,7 +219,6 @@ class Federation:
                 {
                     "name": name,
                     "prefix": stack.member.mapping.prefix,
-                    "address": _address(stack.settings.url),
                     **msgspec.to_builtins(stack.client.status),
                 }
                 for name, stack in self._stacks.items()
@@ -239,8 +241,8 @@ class Federation:
         await asyncio.gather(*self._retiring, return_exceptions=True)
         if self._stacks:
             await self.federator.close()
-        for stack in self._stacks.values():
-            await stack.close()
+        # All at once: each may take its time, to end sessions or a process.
+        await asyncio.gather(*(stack.close() for stack in self._stacks.values()))
         self._stacks = {}
 
 
@@ -280,6 +282,7 @@ class App:
             discover=self._federation.discover,
             clock=time.perf_counter,
         )
+        self._metrics.watch_sessions(lambda: self._endpoint.sessions)
         self._admin = Admin(server, self._metrics, lambda: self._unready, self._status)
         self._unready: str | None = "starting"
         self._stopping = asyncio.Event()
@@ -297,6 +300,7 @@ class App:
         async with AsyncExitStack() as closing:
             closing.callback(self._request_log.close)
             closing.push_async_callback(self._federation.close)
+            closing.push_async_callback(self._endpoint.close)
             await self._federation.apply(self._config)
             # The listener entered last is left first: the admin one shows the stop to its end.
             admin = await _listen(closing, self._admin.handle, server.admin_host, server.admin_port, 1.0)
@@ -311,6 +315,7 @@ class App:
                 ready(f"{mcp}{server.path}", admin)
             await self._stopping.wait()
             self._unready = "draining"
+            self._endpoint.drain()
             _log.info("stopping; requests under way may take %g s more", server.grace)
 
     def stop(self) -> None:
@@ -386,6 +391,24 @@ class App:
         }
 
 
+def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> bytes:
+    """Which server this is; the same wherever and whenever the configuration means the same one.
+
+    What tells one program from another, or one repository, is its arguments and its environment too, and a
+    secret may stand there: they go in under our own key, since bytes of an identity stand in cursors.
+    """
+    if settings.url is not None:
+        place = msgspec.msgpack.encode((name, settings.url, fingerprint))
+        return hashlib.sha256(place, usedforsecurity=False).digest()
+    where = (
+        *(settings.command, settings.args, settings.env, settings.cwd),
+        *(settings.repository, settings.options, settings.directory),
+    )
+    # Options that a program gives may be no JSON; then they are as good as their `repr`.
+    place = msgspec.json.encode((name, where, fingerprint.hex()), order="deterministic", enc_hook=repr)
+    return hmac.digest(key, place, "sha256")
+
+
 def _forwarded(config: Config) -> tuple[frozenset[str], frozenset[str]]:
     """Lower-case names of the headers that some upstream gets from the caller, and of extra credentials."""
     upstreams = config.upstreams.values()
@@ -396,7 +419,8 @@ def _forwarded(config: Config) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _warnings(config: Config) -> Iterator[str]:
-    """What is allowed, and should be meant."""
+    """What is allowed, and should be meant; and what was left out."""
+    yield from config.notes
     if not is_loopback(config.server.host):
         yield (
             f"server.host is {config.server.host}: whoever reaches it may read everything (server.auth is"
@@ -438,9 +462,3 @@ async def _listen(
     await web.TCPSite(runner, host, port, backlog=1024).start()
     bound = runner.addresses[0][1]
     return f"http://{f'[{host}]' if ':' in host else host}:{bound}"
-
-
-def _address(url: str) -> str:
-    """Of an upstream's URL what may be shown: a path can hold a secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")

@@ -6,7 +6,6 @@ for goes to stdout, what is said about it to stderr, so that output can be piped
 
 import argparse
 import asyncio
-import base64
 import gc
 import hashlib
 import json
@@ -22,23 +21,27 @@ import uvloop
 
 from mcp_federator import __version__, config, log
 from mcp_federator.app import App, Federation
-from mcp_federator.config import Config
+from mcp_federator.client import Client, Content, ListTooLongError, Page, Reader, ReadResult
+from mcp_federator.config import Config, Lists
 from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
+from mcp_federator.form import Form
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Answer, Method, Query, Source
-from mcp_federator.protocol.headers import cache_status
-from mcp_federator.upstream.client import Client
+from mcp_federator.terminal import ask_line, print_table, remark
+from mcp_federator.upstream.repository import AnyClient
 
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
-_SERVER: Final = "server"
-"""The name of the one upstream that `--url` makes; its prefix is empty, so it never shows."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    own, command = _split(words)
     parser = _parser()
-    options = parser.parse_args(argv)
+    options = parser.parse_args(own)
+    if command is not None and not hasattr(options, "command"):
+        parser.error("a command after -- is for list, templates and read")
+    options.command = command
     try:
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
@@ -53,6 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """What stands before `--`, and the server's command behind it; None where there is no `--`."""
+    if "--" not in words:
+        return words, None
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,8 +94,13 @@ def _parser() -> argparse.ArgumentParser:
         ("read", _read, "Read one resource."),
     ):
         asking = command(name, run, text)
+        asking.set_defaults(command=None)
+        asking.epilog = (
+            "A server that is spoken to over stdio is given as its command: -- COMMAND ARGUMENT..."
+        )
         if name == "read":
             asking.add_argument("uri", metavar="URI")
+            asking.add_argument("--input", action="store_true", help="ask here what the server wants to know")
         asking.add_argument("--url", help="an MCP server; a running federator is one")
         _add_upstreams(asking)
         asking.add_argument("--json", action="store_true", help="print what the server gave, as JSON")
@@ -104,7 +120,11 @@ def _config_of(options: argparse.Namespace) -> Config:
     if options.config is not None:
         if options.upstreams:
             raise ConfigError("", "give either -c FILE or NAME=URL arguments, not both")
-        return config.load(options.config, os.environ)
+        given = config.load(options.config, os.environ)
+        if options.run is not _serve:  # which has a log
+            for note in given.notes:
+                remark(note)
+        return given
     if not options.upstreams:
         raise ConfigError("", "no upstreams: give -c FILE or NAME=URL arguments")
     pairs = []
@@ -188,7 +208,7 @@ def _check(options: argparse.Namespace) -> int:
 
     _run(check())
     heads = ("upstream", "era", "version", "resources", "templates", "time")
-    _print_table([heads, *(row.cells for row in rows)])
+    print_table([heads, *(row.cells for row in rows)])
     return 0 if all(row.good for row in rows) else 1
 
 
@@ -199,13 +219,16 @@ class _Row(msgspec.Struct):
     good: bool
 
 
-async def _probe(client: Client, given: Config) -> _Row:
+async def _probe(client: AnyClient, given: Config) -> _Row:
     started = time.perf_counter()
     counts: list[str] = []
     problem = ""
     try:
         await client.probe()
-        counts = [str(await _count(client, method, given)) for method in (Method.LIST, Method.TEMPLATES)]
+        reader = Reader(client)
+        most = {"max_pages": given.lists.max_pages, "max_items": given.lists.max_items}
+        walks: list[AsyncIterator[Page[Any]]] = [reader.pages(**most), reader.template_pages(**most)]
+        counts = [str(await _count(walk)) for walk in walks]
     except UpstreamFailure as failure:
         problem = f"{failure.reason}: {failure.detail}" if failure.detail else failure.reason
     except FederatorError as error:
@@ -218,127 +241,123 @@ async def _probe(client: Client, given: Config) -> _Row:
     return _Row((status.name, era, version, *counts, took), good=True)
 
 
-async def _count(source: Source, method: Method, given: Config) -> int:
-    return sum([page.count async for page in _pages(source, method, given)])
-
-
-async def _pages(source: Source, method: Method, given: Config) -> AsyncIterator[Answer]:
-    """All pages of a list, within `lists.max_pages` and `lists.max_items`."""
-    cursor: str | None = None
+async def _count(pages: AsyncIterator[Page[Any]]) -> int:
     items = 0
-    for _ in range(given.lists.max_pages):
-        page = await source.fetch(Query(method, cursor=cursor), ANYONE)
-        yield page
-        items += page.count
-        cursor = page.next_cursor
-        if cursor is None:
-            return
-        if items >= given.lists.max_items:
-            break
-    _remark(f"stopped after {items} items: the list goes on (lists.max_pages, lists.max_items)")
+    try:
+        async for page in pages:
+            items += len(page.items)
+    except ListTooLongError as bound:
+        remark(str(bound))
+    return items
 
 
-def _asking(options: argparse.Namespace, ask: Callable[[Source, Config], Coroutine[Any, Any, None]]) -> int:
-    """Ask the server that `--url` names, or a federator made for the moment."""
-    if options.url is None:
-        given = _config_of(options)
-    elif options.config is None and not options.upstreams:
-        given = config.of_urls([(_SERVER, options.url)])
-        bare = msgspec.structs.replace(given.upstreams[_SERVER], prefix="")
-        given = msgspec.structs.replace(given, upstreams={_SERVER: bare})
-    else:
-        raise ConfigError("", "give either --url or upstreams, not both")
+def _asking(options: argparse.Namespace, ask: Callable[[Reader, Lists], Coroutine[Any, Any, None]]) -> int:
+    """Ask the server that `--url` or a command names, or a federator made for the moment."""
+    ways = (options.url is not None, options.command is not None, bool(options.config or options.upstreams))
+    if sum(ways) > 1:
+        raise ConfigError("", "give one of --url, -- COMMAND and upstreams, not both")
     log.configure("text", "error")
-
-    async def work() -> None:
-        federation = Federation(given, Metrics(__version__))
-        try:
-            await federation.apply(given)
-            await ask(federation.federator if options.url is None else federation.clients[_SERVER], given)
-        finally:
-            await federation.close()
-
-    _run(work())
+    if ways[2] or not any(ways):
+        work = _ask_federation(_config_of(options), ask)
+    else:
+        work = _ask_server(Client(options.command if options.url is None else options.url), ask)
+    _run(work)
     return 0
 
 
+async def _ask_server(client: Client, ask: Callable[[Reader, Lists], Coroutine[Any, Any, None]]) -> None:
+    async with client:
+        await ask(client, Lists())
+
+
+async def _ask_federation(given: Config, ask: Callable[[Reader, Lists], Coroutine[Any, Any, None]]) -> None:
+    federation = Federation(given, Metrics(__version__))
+    try:
+        await federation.apply(given)
+        await ask(Reader(federation.federator), given.lists)
+    finally:
+        await federation.close()
+
+
 def _list_resources(options: argparse.Namespace) -> int:
-    return _list(options, Method.LIST, "uri")
+    async def ask(reader: Reader, lists: Lists) -> None:
+        pages = reader.pages(max_pages=lists.max_pages, max_items=lists.max_items)
+        await _print_pages(pages, options, lambda item: (item.uri, item.name, item.mime_type or ""))
+
+    return _asking(options, ask)
 
 
 def _list_templates(options: argparse.Namespace) -> int:
-    return _list(options, Method.TEMPLATES, "uriTemplate")
-
-
-def _list(options: argparse.Namespace, method: Method, key: str) -> int:
-    async def ask(source: Source, given: Config) -> None:
-        number = 0
-        async for page in _pages(source, method, given):
-            number += 1
-            items = json.loads(b"[%b]" % page.body)
-            if options.json:
-                print("\n".join(json.dumps(item, ensure_ascii=False) for item in items))
-            else:
-                _print_table(
-                    [(item[key], item.get("name", ""), item.get("mimeType") or "") for item in items]
-                )
-            _remark(f"page {number}: {page.count} items, {_hints(page)}")
-            for missing in page.incomplete:
-                _remark(f"incomplete: {missing.upstream} ({missing.reason})")
+    async def ask(reader: Reader, lists: Lists) -> None:
+        pages = reader.template_pages(max_pages=lists.max_pages, max_items=lists.max_items)
+        await _print_pages(pages, options, lambda item: (item.uri_template, item.name, item.mime_type or ""))
 
     return _asking(options, ask)
+
+
+async def _print_pages(
+    pages: AsyncIterator[Page[Any]], options: argparse.Namespace, row: Callable[[Any], tuple[str, ...]]
+) -> None:
+    number = 0
+    try:
+        async for page in pages:
+            number += 1
+            if options.json:
+                for item in page.items:
+                    print(json.dumps(item.members, ensure_ascii=False))
+            else:
+                print_table([row(item) for item in page.items])
+            remark(f"page {number}: {len(page.items)} items, {_hints(page)}")
+            for missing in page.incomplete:
+                remark(f"incomplete: {missing.upstream} ({missing.reason})")
+    except ListTooLongError as bound:
+        remark(str(bound))
 
 
 def _read(options: argparse.Namespace) -> int:
-    async def ask(source: Source, _: Config) -> None:
-        answer = await source.fetch(Query(Method.READ, options.uri), ANYONE)
-        result = json.loads(b"{%b}" % answer.body)
-        if options.json or answer.interim:
-            print(json.dumps(result, ensure_ascii=False, indent=2))
+    async def ask(reader: Reader, _: Lists) -> None:
+        if options.input:
+            form = Form(_name_of(reader), remark, ask_line)
+            result = await reader.read_with_input(options.uri, form.fill_in)
         else:
-            for content in result["contents"]:
+            result = await reader.read_result(options.uri)
+        interim = bool(result.input_requests or result.request_state)
+        if options.json or interim:
+            print(json.dumps(result.members, ensure_ascii=False, indent=2))
+        else:
+            for content in result.contents:
                 _print_content(content)
-        _remark("the server wants input first" if answer.interim else _hints(answer))
+        remark("the server wants input first: --input asks for it" if interim else _hints(result))
 
     return _asking(options, ask)
 
 
-def _print_content(content: dict[str, Any]) -> None:
-    _remark(f"{content['uri']} {content.get('mimeType') or ''}".rstrip())
-    if "text" in content:
-        print(content["text"])
+def _name_of(reader: Reader) -> str:
+    """What the one who asks is called before people."""
+    return reader.status.address if isinstance(reader, Client) else "an upstream of this configuration"
+
+
+def _print_content(content: Content) -> None:
+    remark(log.clean(f"{content.uri} {content.mime_type or ''}".rstrip(), 1000))
+    if content.text is not None:
+        print(content.text)
         return
     try:
-        data = base64.b64decode(content["blob"])
+        data = content.data
     except ValueError:
         raise FederatorError("the blob is not base64; --json shows it as it is") from None
     if sys.stdout.isatty():
-        _remark(f"{len(data)} bytes; pipe them somewhere to have them")
+        remark(f"{len(data)} bytes; pipe them somewhere to have them")
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
-def _hints(answer: Answer) -> str:
-    # Of a server it is what the server says; a federator made for the moment speaks for itself.
-    told_by_caches = answer.served.beyond or cache_status(answer.served)
-    return f"ttlMs {answer.hint.ttl_ms}, {answer.hint.scope}, Cache-Status: {told_by_caches}"
-
-
-def _remark(text: str) -> None:
-    sys.stdout.flush()
-    print(f"# {text}", file=sys.stderr, flush=True)
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns as wide as their widest cell; what comes from outside is made printable."""
-    shown = [tuple(log.clean(cell, 1000) for cell in row) for row in rows]
-    columns = max((len(row) for row in shown), default=0)
-    # A row with fewer cells ends in free text, which sets no width.
-    widths = [max((len(row[at]) for row in shown if at < len(row) - 1), default=0) for at in range(columns)]
-    for row in shown:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip())
+def _hints(given: Page[Any] | ReadResult) -> str:
+    """Of a server it is what the server says; a federator made for the moment speaks for itself."""
+    told_by_caches = f", Cache-Status: {given.cache_status}" if given.cache_status else ""
+    return f"ttlMs {given.ttl_ms}, {given.cache_scope}{told_by_caches}"
 
 
 def _schema(_: argparse.Namespace) -> int:

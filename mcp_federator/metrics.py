@@ -95,6 +95,7 @@ class Metrics(Collector):
         self._restart_reasons = _Words()
         self._reload_results = _Words()
         self._cache: Callable[[], tuple[int, int, int]] | None = None
+        self._sessions: Callable[[], int] | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -148,6 +149,10 @@ class Metrics(Collector):
     def watch_cache(self, read: Callable[[], tuple[int, int, int]]) -> None:
         """Ask `read` at each scrape for the memory tier's bytes, entries and evictions so far."""
         self._cache = read
+
+    def watch_sessions(self, read: Callable[[], int]) -> None:
+        """Ask `read` at each scrape for the number of legacy sessions that hold a stream open here."""
+        self._sessions = read
 
     def forget_upstream(self, name: str) -> None:
         """Drop the series of an upstream that left the configuration, once it is closed."""
@@ -245,6 +250,13 @@ class Metrics(Collector):
             ("upstream", "reason"),
             self._invalidations,
         )
+        if self._sessions is not None:
+            yield _gauge(
+                "sessions",
+                "Legacy sessions that hold a stream open at this process.",
+                (),
+                {(): self._sessions()},
+            )
         yield _counter(
             "incomplete_lists",
             "Merged lists that had to do without the upstream.",

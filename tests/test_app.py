@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from mcp_federator import config
-from mcp_federator.app import App, Federation
-from mcp_federator.config import Config
+from mcp_federator.app import App, Federation, _identity
+from mcp_federator.config import Config, Duration, Upstream
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Method, Query
@@ -324,3 +325,35 @@ def test_what_should_be_meant_is_warned_of(
     warnings = [record.getMessage() for record in caplog.records if record.name == "mcp_federator.app"]
     assert len(warnings) == (0 if says is None else 1)
     assert says is None or says in warnings[0]
+
+
+SECRET = "hunter2-hunter2-hunter2"
+RUN = Upstream(command="run", args=("--key", SECRET), env={"KEY": SECRET})
+PEOPLE = Upstream(repository="company:People", options={"password": SECRET, "table": "staff"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Upstream(url="https://x"), Upstream(url="https://x", headers={"X": "y"}), True),
+        (Upstream(url="https://x"), Upstream(url="https://x/"), False),
+        (Upstream(url="https://x"), Upstream(command="https://x"), False),
+        (RUN, msgspec.structs.replace(RUN, timeout=Duration(5)), True),
+        (RUN, msgspec.structs.replace(RUN, args=("--key",)), False),
+        (RUN, msgspec.structs.replace(RUN, env={"KEY": "another"}), False),
+        (RUN, msgspec.structs.replace(RUN, cwd="/srv"), False),
+        (PEOPLE, msgspec.structs.replace(PEOPLE, options=dict(reversed(PEOPLE.options.items()))), True),
+        (PEOPLE, msgspec.structs.replace(PEOPLE, options={"table": 1 << 80}), False),
+        (Upstream(directory="/srv/a"), Upstream(directory="/srv/b"), False),
+    ],
+)
+def test_an_upstream_is_another_when_it_is_elsewhere(one: Upstream, other: Upstream, same: bool) -> None:
+    """Cursors and cache entries of one server are not taken for those of another."""
+    first, second = (_identity("a", settings, b"mapping", b"key") for settings in (one, other))
+    assert (first == second) is same
+
+
+@pytest.mark.parametrize("settings", [RUN, PEOPLE], ids=["stdio", "repository"])
+def test_an_identity_does_not_give_a_secret_away(settings: Upstream) -> None:
+    """Where a secret may be a part of it, nobody can try secrets on it who has not our key."""
+    assert _identity("a", settings, b"mapping", b"key") != _identity("a", settings, b"mapping", b"other")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mcp_types import InputRequiredResult, ReadResourceRequestParams, ReadResourceResult, TextResourceContents
 
 from mcp_federator import __version__, cli, config
 from tests.instruments.processes import Child, python
-from tests.instruments.servers import Running, running, shelf_of
+from tests.instruments.servers import Running, Shelf, running, shelf_of
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +20,11 @@ def server() -> Iterator[Running]:
         yield it
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, to its end."""
+def run(*arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, to its end; `typed` is its stdin."""
     return subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-m", "mcp_federator", *arguments],
+        input=typed,
         capture_output=True,
         text=True,
         timeout=30,
@@ -121,6 +123,10 @@ def test_a_taken_port_is_told() -> None:
         pytest.param(["serve", "-c", "f.yaml", "a=http://h/"], "not both", id="both"),
         pytest.param(["list", "--url", "http://h/", "a=http://h/"], "not both", id="url and upstreams"),
         pytest.param(["list", "--url", "h"], "url: expected an http", id="no url"),
+        pytest.param(["list", "--"], "command: expected a program", id="no command"),
+        pytest.param(["list", "--url", "http://h/", "--", "run"], "not both", id="url and command"),
+        pytest.param(["read", "x:1", "a=http://h/", "--", "run"], "not both", id="upstreams and command"),
+        pytest.param(["read", "x:1"], "no upstreams", id="nobody to ask"),
     ],
 )
 def test_what_cannot_be_used_is_exit_2(
@@ -148,7 +154,97 @@ def test_schema_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"mcp-federator {__version__}\n"
 
 
-def test_what_comes_from_outside_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Control characters in cells are shown escaped."""
-    cli._print_table([("\x1b[2Jx", "a\nb")])
-    assert capsys.readouterr().out == "\\x1b[2Jx  a\\nb\n"
+NOTEBOOK = str(Path(__file__).parent.parent / "examples" / "notebook.py")
+
+
+def test_a_server_over_stdio_is_given_as_its_command() -> None:
+    """`list`, `templates` and `read` take it behind `--`, with arguments that are nobody else's."""
+    command = ("--", sys.executable, "-u", NOTEBOOK, "--url", "x=y")
+    listed = run("list", *command)
+    assert (listed.returncode, len(listed.stdout.splitlines())) == (0, 7)
+    assert listed.stdout.startswith("note:monday")
+    assert "# page 2: 3 items, ttlMs 0, private" in listed.stderr
+    assert run("templates", *command).stdout.split()[0] == "note:{day}"
+    read = run("read", "note:monday", "--json", *command)
+    assert json.loads(read.stdout)["contents"][0]["text"] == "Water the plants."
+    none = run("read", "note:nothing", *command)
+    assert (none.returncode, none.stdout) == (1, "")
+    assert "-32602" in none.stderr
+
+
+def test_a_program_that_is_not_there_is_one_sentence() -> None:
+    """Exit 1, as with any server that does not answer."""
+    done = run("list", "--", "/nowhere/server")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def asks_who(params: ReadResourceRequestParams, _: object) -> ReadResourceResult | InputRequiredResult:
+    """A resource that wants a name."""
+    if params.input_responses:
+        given = params.input_responses["who"].model_dump()
+        text = f"{given['action']} {(given.get('content') or {}).get('name')}"
+        content = TextResourceContents(uri=params.uri, text=text)
+        return ReadResourceResult(contents=[content], ttl_ms=0, cache_scope="private")
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    params_ = {"message": "Who?", "requestedSchema": schema}
+    request = {"method": "elicitation/create", "params": params_}
+    return InputRequiredResult.model_validate(
+        {"resultType": "input_required", "inputRequests": {"who": request}, "requestState": "s"}
+    )
+
+
+@pytest.fixture(scope="module")
+def asking() -> Iterator[Running]:
+    with running(Shelf({"x://who": asks_who})) as it:
+        yield it
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"), [("Ada\ny\n", "accept Ada"), ("Ada\nn\n", "decline None"), ("", "cancel None")]
+)
+def test_read_asks_on_the_terminal_what_the_server_wants_to_know(
+    asking: Running, typed: str, text: str
+) -> None:
+    """With `--input`; questions go to stderr, so that stdout is the contents alone."""
+    done = run("read", "x://who", "--input", "--url", asking.url, typed=typed)
+    assert (done.returncode, done.stdout) == (0, f"{text}\n")
+    assert f"# {asking.url.removesuffix('/mcp')} asks: Who?\n# name: " in done.stderr
+
+
+def test_read_through_a_configuration_asks_too(asking: Running) -> None:
+    """A federator made for the moment passes questions and answers on."""
+    done = run("read", "--input", "docs+x://who", f"docs={asking.url}", typed="Ada\ny\n")
+    assert (done.returncode, done.stdout) == (0, "accept Ada\n")
+
+
+def test_read_without_input_shows_what_is_wanted(asking: Running) -> None:
+    """And says how to give it."""
+    done = run("read", "x://who", "--url", asking.url)
+    assert json.loads(done.stdout)["inputRequests"]["who"]["params"]["message"] == "Who?"
+    assert "# the server wants input first: --input asks for it" in done.stderr
+
+
+def test_what_was_left_out_of_a_file_is_told(tmp_path: Path) -> None:
+    """`check` and the others say it, `serve` logs it."""
+    file = tmp_path / "servers.json"
+    server = {"command": sys.executable, "args": [NOTEBOOK], "autoApprove": []}
+    file.write_text(json.dumps({"mcpServers": {"notes": server, "Off": {"disabled": True}}}))
+    done = run("check", "-c", str(file))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1].split()[:5] == ["notes", "legacy", "2025-11-25", "7", "1"]
+    assert done.stderr.splitlines() == [
+        "# left out, as it means nothing here: mcpServers.notes.autoApprove",
+        "# left out, as it is switched off: mcpServers.Off",
+    ]
+    for child, _, _ in serving("-c", str(file)):
+        child.wait_for("left out, as it means nothing here: mcpServers.notes.autoApprove")
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "schema"])
+def test_a_command_is_for_those_that_ask(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Elsewhere it would have no name."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main([command, "--", "run"])
+    assert caught.value.code == 2
+    assert "a command after -- is for list, templates and read" in capsys.readouterr().err

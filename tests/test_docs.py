@@ -1,3 +1,5 @@
+import ast
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -5,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_federator import cli, config
+from mcp_federator import cli, client, config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -49,9 +51,43 @@ def test_each_configuration_can_be_used(text: str, tmp_path: Path) -> None:
         secret = tmp_path / Path(name).name
         secret.write_text("a secret of some length\n")
         text = text.replace(name, str(secret))
+    for name in re.findall(r"^ *directory: (\S+)$", text, re.MULTILINE):
+        (tmp_path / name).mkdir(parents=True)
     # A variable with a default shows a value of its kind; the others are secrets.
     environ = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", text), "a secret of some length")
     assert config.parse(text, source="docs", directory=tmp_path, environ=environ).files is not None
+
+
+@pytest.mark.parametrize("text", named(blocks("json")))
+def test_each_block_of_servers_can_be_used(text: str, tmp_path: Path) -> None:
+    """So is every configuration of a desktop client that is shown."""
+    environ = dict.fromkeys(re.findall(r"\$\{(?:env:)?([A-Z_]+)\}", text), "a secret")
+    read = config.parse(text, source="docs.json", directory=tmp_path, environ=environ)
+    assert read.upstreams
+
+
+@pytest.mark.parametrize("text", named(blocks("python")))
+def test_each_piece_of_python_can_be_read(text: str) -> None:
+    """What the documentation says to write is Python, and the names it imports of ours are there."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mcp_federator"):
+            there = importlib.import_module(node.module or "")
+            assert all(hasattr(there, alias.name) for alias in node.names)
+
+
+def test_the_client_is_told_whole() -> None:
+    """docs/client.md has every public name of the client, every method, and every attribute of a result."""
+    told = (ROOT / "docs" / "client.md").read_text()
+    names = {
+        *client.__all__,
+        *(name for name in vars(client.Reader) if not name.startswith("_")),
+        *(
+            name
+            for result in (client.Page, client.Resource, client.ReadResult, client.Content)
+            for name in result.__struct_fields__
+        ),
+    }
+    assert {name for name in names if not re.search(rf"`{name}\b", told)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -10,6 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, TextResourceContents
 
+from mcp_federator.client import Client
 from tests.instruments import clients
 from tests.instruments.processes import Child, python
 
@@ -23,10 +24,12 @@ def example(name: str) -> Iterator[tuple[Child, str]]:
         yield process, process.wait_for(r"listens on (\S+)\n")[1]
 
 
-def ask(name: str, questions: Callable[[clients.Reader], Awaitable[None]]) -> None:
+def ask(
+    name: str, questions: Callable[[clients.Reader], Awaitable[None]], version: str = clients.MODERN
+) -> None:
     async def body(url: str) -> None:
         async with clients.sdk(url) as reader:
-            assert reader.version == clients.MODERN
+            assert reader.version == version
             await questions(reader)
 
     with example(name) as (_, url):
@@ -35,8 +38,14 @@ def ask(name: str, questions: Callable[[clients.Reader], Awaitable[None]]) -> No
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("handbook", signal.SIGTERM), ("desk", signal.SIGINT), ("cabinet", signal.SIGTERM)],
-    ids=["handbook-SIGTERM", "desk-SIGINT", "cabinet-SIGTERM"],
+    [
+        ("handbook", signal.SIGTERM),
+        ("desk", signal.SIGINT),
+        ("cabinet", signal.SIGTERM),
+        ("ledger", signal.SIGINT),
+        ("ledger", signal.SIGTERM),
+    ],
+    ids=["handbook-SIGTERM", "desk-SIGINT", "cabinet-SIGTERM", "ledger-SIGINT", "ledger-SIGTERM"],
 )
 def test_a_server_says_one_line_and_ends_cleanly(name: str, number: signal.Signals) -> None:
     """A signal ends the process with 0, and it has said nothing but where it listened."""
@@ -116,3 +125,62 @@ def test_everything_in_the_cabinet_can_be_read() -> None:
             assert content.uri == uri
 
     ask("cabinet", questions)
+
+
+def test_the_ledger_is_of_2025() -> None:
+    """A session, two pages, no hints, and the error code of that time for what is not there."""
+
+    async def questions(reader: clients.Reader) -> None:
+        page = await reader.page()
+        assert (len(page.resources), page.next_cursor) == (4, "4")
+        assert page.model_fields_set.isdisjoint({"ttl_ms", "cache_scope"})
+        uris = [each.uri for each in await clients.resources(reader)]
+        assert uris == [f"ledger://2026/{month:02}" for month in range(1, 7)]
+        for uri in uris:
+            [content] = (await reader.read(uri)).contents
+            assert content.uri == uri
+        assert [each.uri_template for each in await clients.templates(reader)] == ["ledger://{year}/{month}"]
+        with pytest.raises(MCPError, match="cursor"):
+            await reader.page("no cursor of ours")
+        with pytest.raises(MCPError) as unknown:
+            await reader.read("ledger://2026/13")
+        assert (unknown.value.code, unknown.value.data) == (-32002, {"uri": "ledger://2026/13"})
+
+    ask("ledger", questions, version="2025-11-25")
+
+
+def test_the_client_shows_all_it_can_do() -> None:
+    """Of a server that it starts itself, and of one at a URL."""
+    with python(str(EXAMPLES / "client.py")) as process:
+        assert process.ended() == 0
+        assert process.output.splitlines() == [
+            "notebook 1.0 speaks 2025-11-25 (legacy) over stdio",
+            "the first page has 4, to be kept 0 ms, private",
+            "all pages have 7",
+            "template note:{day}",
+            "note:monday: 17 bytes",
+            "note:tuesday: 36 bytes",
+            "note:wednesday: 28 bytes",
+            "nowhere:at/all: -32602",
+        ]
+    with example("handbook") as (_, url), python(str(EXAMPLES / "client.py"), url) as process:
+        assert process.ended() == 0
+        assert "the first page has 10, to be kept 60000 ms, public\nall pages have 50\n" in process.output
+
+
+def test_the_configuration_of_a_desktop_client_serves() -> None:
+    """As it stands, from anywhere; what is switched off is told."""
+    ports = ("--port", "0", "--admin-port", "0")
+    with python("-m", "mcp_federator", "serve", "-c", str(EXAMPLES / "mcp-servers.json"), *ports) as process:
+        url = process.wait_for(r"MCP endpoint (\S+) ")[1]
+
+        async def ask() -> None:
+            async with Client(url) as client:
+                resources = await client.list_all()
+                assert resources[0].uri == "notebook+note:monday"
+                assert len(resources) == 7
+                [content] = await client.read("notebook+note:friday")
+                assert content.text == "Sharpen the saw."
+
+        asyncio.run(ask())
+        process.wait_for("left out, as it is switched off: mcpServers.handbook")

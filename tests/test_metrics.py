@@ -45,6 +45,7 @@ def use_everything(metrics: Metrics) -> None:
     metrics.listing_restart("scope")
     metrics.reload("ok")
     metrics.watch_cache(lambda: (1024, 3, 1))
+    metrics.watch_sessions(lambda: 2)
 
 
 def test_a_request_is_counted_by_method_era_and_status() -> None:

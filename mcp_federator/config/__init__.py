@@ -1,11 +1,12 @@
 """The configuration: what an operator may say, read once, checked whole, passed on as frozen values.
 
-`settings` has the keys, `document` turns text into a tree, `load` turns the tree into a `Config` or into one
-message with everything that is wrong, `schema` tells editors.  What may not come in: any room above; whether
-prefixes collide is for `federation.prefix.Router` to say.
+`settings` has the keys, `document` turns text into a tree, `desktop` makes a desktop client's tree ours,
+`load` turns the tree into a `Config` or into one message with everything that is wrong, `schema` tells
+editors.  What may not come in: any room above; whether prefixes collide is for `federation.prefix.Router` to
+say.
 """
 
-from mcp_federator.config.load import load, of_urls, parse
+from mcp_federator.config.load import load, of_urls, parse, upstream
 from mcp_federator.config.schema import schema
 from mcp_federator.config.settings import (
     Breaker,
@@ -37,4 +38,5 @@ __all__ = [
     "of_urls",
     "parse",
     "schema",
+    "upstream",
 ]

@@ -1,8 +1,8 @@
 """From a file (or a few URLs) to a `Config`, or to one `ConfigError` that names everything that is wrong.
 
-Three steps: the text becomes a tree (`document`), `${…}` in its strings is filled in, the tree is read by the
-fields of `settings`.  Filling comes after parsing, so a secret's value cannot add structure, and what was
-filled in is not searched for `${` again.
+Three steps: the text becomes a tree (`document`; `desktop` makes a desktop client's tree one of ours), `${…}`
+in its strings is filled in, the tree is read by the fields of `settings`.  Filling comes after parsing, so a
+secret's value cannot add structure, and what was filled in is not searched for `${` again.
 
 Hazards:
 - A message names the place and what was expected there, never what was found: any value can be a secret.
@@ -14,15 +14,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
 
-from mcp_federator.config import document
+from mcp_federator.config import desktop, document
 from mcp_federator.config.document import join
 from mcp_federator.config.schema import BYTES, DURATION, MILLISECONDS, SIZE, expected, fields, unwrap, words
-from mcp_federator.config.settings import Config, Duration, Section, Size
+from mcp_federator.config.settings import Config, Duration, Section, Size, Upstream
 from mcp_federator.errors import ConfigError
 
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -31,11 +31,14 @@ _MAX_BYTES: Final = 1 << 50
 
 _REFERENCE: Final = re.compile(
     r"\$\$\{"
-    r"|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|file:(?P<file>[^}\x00]+))\}"
+    r"|\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?|file:(?P<file>[^}\x00]+))\}"
     r"|(?P<broken>\$\{)"
 )
 
 _CONFIG: Final = inspect.type_info(Config)
+_UPSTREAM: Final = inspect.type_info(Upstream)
+
+_Read = TypeVar("_Read")
 
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
@@ -65,10 +68,16 @@ def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]
         tree = document.read(text, source, problems)
     except ConfigError as error:
         raise ConfigError(error.path, error.problem, source=source) from None
+    notes: list[str] = []
+    translated = desktop.is_desktop(tree)
+    if translated:
+        tree = desktop.translated(tree, problems, notes)
     filler = _Filler(directory, environ, problems)
-    config = _Reader(directory, problems).read(filler.fill(tree, ""), _CONFIG, "")
+    config: Config = _Reader(directory, problems).read(filler.fill(tree, ""), _CONFIG, "")
+    if translated:
+        problems = [_as_desktop(problem) for problem in problems]
     return msgspec.structs.replace(
-        _settled(config, problems, source), files=tuple(dict.fromkeys(filler.files))
+        _settled(config, problems, source), files=tuple(dict.fromkeys(filler.files)), notes=tuple(notes)
     )
 
 
@@ -80,15 +89,32 @@ def of_urls(pairs: Sequence[tuple[str, str]]) -> Config:
         if name in {earlier for earlier, _ in pairs[:index]}
     ]
     tree = {"upstreams": {name: {"url": url} for name, url in pairs}}
-    config = _Reader(Path(), problems).read(tree, _CONFIG, "")
+    config: Config = _Reader(Path(), problems).read(tree, _CONFIG, "")
     return _settled(config, problems, "")
 
 
-def _settled(config: Any, problems: Sequence[ConfigError], source: str) -> Config:
+def upstream(keys: Mapping[str, Any]) -> Upstream:
+    """One upstream's settings of plain values, read as if they stood under its name in a file.
+
+    Raises:
+        ConfigError: as of a file; paths begin at the upstream.
+    """
+    problems: list[ConfigError] = []
+    settings: Upstream = _Reader(Path(), problems).read(dict(keys), _UPSTREAM, "")
+    return _settled(settings, problems, "")
+
+
+def _as_desktop(problem: ConfigError) -> ConfigError:
+    """The same, at the place where it stands in a desktop client's file."""
+    path = re.sub(r"^upstreams\b", desktop.BLOCK, problem.path)
+    return ConfigError(path, problem.problem)
+
+
+def _settled(read: _Read, problems: Sequence[ConfigError], source: str) -> _Read:
     if problems:
         first, *more = problems
         raise ConfigError(first.path, first.problem, source=source, more=more)
-    return cast("Config", config)
+    return read
 
 
 def _read_file(path: Path) -> str:
@@ -203,8 +229,8 @@ class _Reader:
             case inspect.VarTupleType(item_type=item) if isinstance(value, str) and notes.get("single"):
                 return self._items([(value, path)], item)
         read = _scalar(value, bare, notes)
-        if read is not _WRONG and notes.get("file"):
-            read = self._file(read)
+        if read is not _WRONG:
+            read = self._placed(read, notes)
         if read is _WRONG:
             self._problem(path, f"expected {expected(type_)}{_found(value, bare)}")
         return read
@@ -225,7 +251,7 @@ class _Reader:
             return _WRONG
         section = cast("Section", type_.cls(**values))
         for key, problem in section.conflicts():
-            self._problem(f"{path}.{key}", problem)
+            self._problem(".".join(filter(None, (path, key))), problem)
         return section
 
     def _mapping(self, tree: dict[str, Any], type_: inspect.DictType, path: str) -> Any:
@@ -240,10 +266,16 @@ class _Reader:
         values = tuple(self.read(item, type_, path) for item, path in items)
         return _WRONG if _WRONG in values else values
 
-    def _file(self, name: str) -> Any:
-        path = self._directory / name
+    def _placed(self, value: Any, notes: Mapping[str, Any]) -> Any:
+        """A path where it really is, if it is there; any other value as it is."""
+        if notes.get("program") and "/" in value:
+            return str((self._directory / value).absolute())
+        there = Path.is_dir if notes.get("directory") else Path.is_file if notes.get("file") else None
+        if there is None:
+            return value
+        path = (self._directory / value).absolute()
         try:
-            return str(path) if path.is_file() else _WRONG
+            return str(path) if there(path) else _WRONG
         except OSError:
             return _WRONG
 

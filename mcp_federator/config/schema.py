@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import inspect
 
+from mcp_federator.config import desktop
 from mcp_federator.config.settings import Config, Duration, Size
 
 DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)"
@@ -93,10 +94,13 @@ def written(value: object) -> Any:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of the configuration file."""
+    form = _form(inspect.type_info(Config))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of mcp-federator",
-        **_form(inspect.type_info(Config)),
+        **form,
+        "properties": {**form["properties"], desktop.BLOCK: desktop.FORM},
+        "not": {"type": "object", "required": ["upstreams", desktop.BLOCK]},
         "$defs": {
             "filled": {
                 "description": "${VAR}, ${VAR:-default} or ${file:PATH}, filled in when the file is loaded.",
@@ -120,12 +124,13 @@ def _bare_form(type_: inspect.Type, notes: dict[str, Any]) -> dict[str, Any]:  #
     match type_:
         case inspect.StructType():
             keys = fields(type_)
-            return {
+            form = {
                 "type": ["object", "null"],
                 "properties": {name: _property(field) for name, field in keys.items()},
                 "required": [name for name, field in keys.items() if field.required],
                 "additionalProperties": False,
             }
+            return form | _one_of(getattr(type_.cls, "one_of", ()))
         case inspect.DictType(key_type=key, value_type=item):
             return {
                 "type": ["object", "null"],
@@ -154,6 +159,12 @@ def _bare_form(type_: inspect.Type, notes: dict[str, Any]) -> dict[str, Any]:  #
         case inspect.LiteralType() | inspect.EnumType():
             return {"anyOf": [{"enum": words(type_)}, filled]}
     return {}
+
+
+def _one_of(names: tuple[str, ...]) -> dict[str, Any]:
+    """Exactly one of these keys is there and not null."""
+    forms = [{"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in names]
+    return {"oneOf": forms} if forms else {}
 
 
 def _text_form(type_: inspect.Type) -> dict[str, Any]:

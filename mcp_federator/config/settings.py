@@ -8,8 +8,8 @@ Hazards:
 - Defaults are shared by all instances and never changed.
 - `Meta.extra` carries notes for the loader: `expected` (what a message says instead of the pattern), `check`
   (what the pattern cannot say), `least` (of a duration or a size), `lower` (letter case has no meaning),
-  `single` (a list that may be written as its only item), `file` (a path, relative to the configuration file),
-  `written` (False: no key of the file).
+  `single` (a list that may be written as its only item), `file`, `directory` and `program` (a path, which
+  begins at the directory of the configuration file), `written` (False: no key of the file).
 """
 
 from collections.abc import Iterator
@@ -97,6 +97,19 @@ Secret: TypeAlias = Annotated[str, Meta(min_length=16)]
 Count: TypeAlias = Annotated[int, Meta(ge=1)]
 Wait: TypeAlias = Annotated[Duration, Meta(extra={"least": 0.001})]
 File: TypeAlias = Annotated[str, _text(r"[^\x00]+", "the path of a file that is there", file=True)]
+Directory: TypeAlias = Annotated[
+    str, _text(r"[^\x00]+", "the path of a directory that is there", directory=True)
+]
+Program: TypeAlias = Annotated[str, _text(r"[^\x00]+", "the name or the path of a program", program=True)]
+Argument: TypeAlias = Annotated[str, _text(r"[^\x00]*", "text without NUL")]
+VariableName: TypeAlias = Annotated[str, _text(r"[^=\x00]+", "the name of an environment variable")]
+ClassName: TypeAlias = Annotated[
+    str,
+    _text(
+        r"[A-Za-z_][0-9A-Za-z_]*(?:\.[A-Za-z_][0-9A-Za-z_]*)*:[A-Za-z_][0-9A-Za-z_]*",
+        "a class, written module:Class",
+    ),
+]
 
 _OWN_HEADERS: Final = frozenset(
     {
@@ -112,9 +125,11 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A mapping of the file."""
 
     _hidden: ClassVar[frozenset[str]] = frozenset()
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Keys of which exactly one is given."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        """What is wrong although each key is right by itself: (key, problem)."""
+        """What is wrong although each key is right by itself: (key, problem), `""` for the section itself."""
         yield from ()
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -160,8 +175,8 @@ class Server(Section, frozen=True):
     secret: Annotated[
         tuple[Secret, ...],
         _means(
-            "Key of cursors and partitions, one or a list: the first seals, all open."
-            " Without one, each start makes its own, and cursors do not outlive the process.",
+            "Key of cursors, sessions and partitions, one or a list: the first seals, all open."
+            " Without one, each start makes its own, and cursors and sessions do not outlive the process.",
             single=True,
         ),
     ] = ()
@@ -266,12 +281,51 @@ class UpstreamCache(Section, frozen=True):
     ] = True
 
 
+Kind: TypeAlias = Literal["http", "stdio", "repository", "directory"]
+
+_KINDS: Final[dict[str, Kind]] = {
+    "url": "http",
+    "command": "stdio",
+    "repository": "repository",
+    "directory": "directory",
+}
+
+
 class Upstream(Section, frozen=True):
     """`upstreams.NAME`."""
 
-    _hidden = frozenset({"url", "headers"})
+    _hidden = frozenset({"url", "headers", "args", "env", "options"})
+    one_of = ("url", "command", "repository", "directory")
 
-    url: Annotated[Url, _means("Where the upstream's MCP endpoint is.")]
+    url: Annotated[Url | None, _means("Where the upstream's MCP endpoint is.")] = None
+    command: Annotated[
+        Program | None,
+        _means(
+            "Program to start as the upstream, spoken to over stdin and stdout. One with a `/` in it begins"
+            " at the directory of the configuration file, any other is looked for in `PATH`."
+        ),
+    ] = None
+    args: Annotated[tuple[Argument, ...], _means("Arguments of `command`.")] = ()
+    env: Annotated[
+        dict[VariableName, Argument],
+        _means(
+            "Environment of `command`, beside `PATH`, `HOME`, `LANG`, `LC_*`, `TZ`, `TMPDIR`, `USER`,"
+            " `LOGNAME`, `SHELL` and `TERM`, which it gets from the federator's."
+        ),
+    ] = {}
+    cwd: Annotated[
+        Directory | None, _means("Where `command` is started; null is where the federator was.")
+    ] = None
+    probe_timeout: Annotated[
+        Wait, _means("How long `command` may be silent at first before it is taken for a legacy server.")
+    ] = Duration(5)
+    repository: Annotated[
+        ClassName | None, _means("A repository: a class that is imported and answers in this process.")
+    ] = None
+    options: Annotated[dict[str, Any], _means("Keyword arguments of `repository`.")] = {}
+    directory: Annotated[
+        Directory | None, _means("A directory whose files are the resources, as `file:///` and their path.")
+    ] = None
     headers: Annotated[
         dict[HeaderName, HeaderValue], _means("Header fields sent with every request, for instance a token.")
     ] = {}
@@ -317,8 +371,29 @@ class Upstream(Section, frozen=True):
     baggage: Annotated[bool, _means("Pass W3C `baggage` on, beside the trace context.")] = False
     cache: Annotated[UpstreamCache, _means("What holds for this upstream's answers.")] = UpstreamCache()
 
+    @property
+    def kind(self) -> Kind:
+        """What sort of upstream it is, by the one of its four keys that is given."""
+        return next((kind for key, kind in _KINDS.items() if getattr(self, key) is not None), "http")
+
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        """Header fields have one source each."""
+        """An upstream is of one kind and has the keys of that kind; header fields have one source each."""
+        given = [key for key in self.one_of if getattr(self, key) is not None]
+        if len(given) != 1:
+            found = " and ".join(f"`{key}`" for key in given) or "none"
+            yield "", f"expected exactly one of `url`, `command`, `repository`, `directory`, found {found}"
+            return
+        for keys, kinds in _BELONGING:
+            if given[0] not in kinds:
+                beside = " or ".join(f"`{kind}`" for kind in kinds)
+                yield from (
+                    (key, f"expected only beside {beside}")
+                    for key in keys
+                    if getattr(self, key) != getattr(_DEFAULTS, key)
+                )
+        yield from self._header_conflicts()
+
+    def _header_conflicts(self) -> Iterator[tuple[str, str]]:
         static = [name.lower() for name in self.headers]
         for name, folded in zip(self.headers, static, strict=True):
             if _is_own(folded):
@@ -338,10 +413,28 @@ class Upstream(Section, frozen=True):
                 yield f"credential_headers[{index}]", "expected a header field that `forward` names"
 
 
+_DEFAULTS: Final = Upstream()
+
+_BELONGING: Final = (
+    (
+        (
+            *("headers", "forward", "credential_headers", "connect_timeout"),
+            *("max_connections", "tls", "proxy"),
+        ),
+        ("url",),
+    ),
+    (("args", "env", "cwd", "probe_timeout"), ("command",)),
+    (("options",), ("repository",)),
+    (("client_capabilities", "baggage", "breaker"), ("url", "command")),
+)
+"""Keys that mean something for some kinds of upstream alone; all others do for every kind."""
+
+
 class Config(Section, frozen=True):
     """The whole file.
 
-    `files` is no key: it names what the configuration was read from, to be watched for changes.
+    Two fields are no keys: `files` names what the configuration was read from, to be watched for changes,
+    `notes` says what stood there and was left out.
     """
 
     server: Annotated[Server, _means("How clients and operators reach the federator.")] = Server()
@@ -349,6 +442,7 @@ class Config(Section, frozen=True):
     cache: Annotated[Cache, _means("How long answers are kept.")] = Cache()
     upstreams: Annotated[dict[Name, Upstream], _means("The servers to federate, by name.")] = {}
     files: Annotated[tuple[Path, ...], _means("", written=False)] = ()
+    notes: Annotated[tuple[str, ...], _means("", written=False)] = ()
 
 
 def _is_own(name: str) -> bool:

@@ -197,8 +197,22 @@ def is_json(content_type: str) -> bool:
     return True
 
 
+_JSON_RANGES: Final = ("application/json", "application/*", "*/*")
+_EVENT_RANGES: Final = ("text/event-stream", "text/*", "*/*")
+
+
 def accepts(accept: str) -> bool:
     """Whether an Accept allows JSON or an event stream (RFC 9110, 12.5.1); an empty one allows all."""
+    return _allows(accept, _JSON_RANGES) or _allows(accept, _EVENT_RANGES)
+
+
+def accepts_events(accept: str) -> bool:
+    """Whether an Accept allows an event stream, likewise."""
+    return _allows(accept, _EVENT_RANGES)
+
+
+def _allows(accept: str, ranges: tuple[str, ...]) -> bool:
+    """Whether an Accept allows what these ranges, the most specific one first, describe."""
     qualities: dict[str, float] = {}
     for item in accept.lower().split(","):
         media, *parameters = [part.strip() for part in item.split(";")]
@@ -210,14 +224,7 @@ def accepts(accept: str) -> bool:
         qualities[media] = max(quality, qualities.get(media, 0.0))
     if set(qualities) == {""}:
         return True
-    # The most specific range that matches decides.
-    return any(
-        next((qualities[media] for media in ranges if media in qualities), 0.0) > 0
-        for ranges in (
-            ("application/json", "application/*", "*/*"),
-            ("text/event-stream", "text/*", "*/*"),
-        )
-    )
+    return next((qualities[media] for media in ranges if media in qualities), 0.0) > 0
 
 
 def _quality(value: str) -> float:

@@ -3,101 +3,32 @@
 The checks that need the body stand here, in the order of design section 7: JSON, envelope, id, versions,
 `_meta`, method, `Mcp-Method` and `Mcp-Name`, params.  Everything a check reads is what the later code uses:
 the body is decoded once, and nothing of it is sent on as it came.  Of HTTP only the header fields come in.
+What shows itself as legacy goes on in `legacy`.
 
 Hazards:
 - An error can be one object that many callers of one flight get.  It is never changed; the asker's id is put
   beside it.
 - A client that reads a 4xx or 5xx as "this server is a legacy one" asks for `server/discover` first.  So
   discover waits for nobody and is refused to nobody who asks it in good form.
+- A modern request pays for the legacy era with one comparison of what was decoded anyhow.
 """
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from mcp_federator import config
-from mcp_federator.errors import McpError, UpstreamError, UpstreamFailure
-from mcp_federator.log import clean
-from mcp_federator.model import Caller, Era, Method, Served, Source, Trace
-from mcp_federator.protocol import era, headers, jsonrpc, modern
-from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, SUPPORTED, VERSION_HEADER, Code
+from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, InFlight, trace_of
+from mcp_federator.endpoint.legacy import Legacy
+from mcp_federator.errors import McpError
+from mcp_federator.model import Caller, Era, Method
+from mcp_federator.protocol import era, jsonrpc, modern
+from mcp_federator.protocol.legacy import INITIALIZE
+from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, VERSION_HEADER
 
-_CLIENT_ERRORS: Final = frozenset(
-    {
-        Code.PARSE_ERROR,
-        Code.INVALID_REQUEST,
-        Code.METHOD_NOT_FOUND,
-        Code.INVALID_PARAMS,
-        Code.HEADER_MISMATCH,
-        Code.MISSING_CAPABILITY,
-        Code.UNSUPPORTED_VERSION,
-    }
-)
-_MAX_VERSION_CHARS: Final = 64
 # Members of an enumeration are looked up slowly on Python 3.11.
-_MODERN_ERA: Final = Era.MODERN
 _DISCOVER: Final = Method.DISCOVER
-_VERSION_BEFORE_HEADERS: Final = "2025-03-26"
-
-
-class Holder(Protocol):
-    """Whoever holds the source in use; a reload puts another one there."""
-
-    @property
-    def federator(self) -> Source:
-        """The source that requests beginning now are to ask."""
-        ...
-
-
-class Exchange(msgspec.Struct):
-    """One request and its reply, as the log and the metrics tell it; filled in as it becomes known.
-
-    Attributes:
-        id: JSON text of the request's id; None of a notification, or where it could not be read.
-        method: as asked, any text; `""` where it could not be read.
-        era: what the asker speaks.
-        uri: the URI asked for; for the log at debug level.
-        upstreams: configured names of those the reply came from, as far as it says so.
-        served: how the answer came about; None where no source was asked.
-        status: a word of `metrics.STATUSES`.
-    """
-
-    id: bytes | None = None
-    method: str = ""
-    era: Era = Era.MODERN
-    uri: str | None = None
-    upstreams: tuple[str, ...] = ()
-    served: Served | None = None
-    status: str = "ok"
-
-
-class InFlight:
-    """Counts what waits; `with` takes a place.
-
-    Raises:
-        McpError: -32603 with status 503, when all `limit` places are taken.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.count = 0
-        self._limit = limit
-
-    def __enter__(self) -> None:
-        if self.count >= self._limit:
-            raise McpError(
-                Code.INTERNAL_ERROR,
-                "Too many requests are in flight; try again later.",
-                data=b'{"reason":"overloaded"}',
-                status=503,
-            )
-        self.count += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.count -= 1
 
 
 class Mcp:
@@ -108,6 +39,7 @@ class Mcp:
         settings: the `server` section; its instructions are told by discover.
         discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
         in_flight: places for requests that wait.
+        legacy: serves legacy clients.
     """
 
     def __init__(
@@ -116,60 +48,55 @@ class Mcp:
         settings: config.Server,
         discover: Callable[[], tuple[bytes, int]],
         in_flight: InFlight,
+        legacy: Legacy,
     ) -> None:
         self._source_of = source_of
         self._instructions = settings.instructions
         self._discover = discover
         self._in_flight = in_flight
+        self._legacy = legacy
 
-    async def answer(
-        self,
-        body: bytes,
-        fields: Mapping[str, str],
-        exchange: Exchange,
-        *,
-        forwarded: Mapping[str, str],
-        refresh: bool,
-    ) -> bytes:
-        """The JSON-RPC reply to a message; `b""` to a notification, which gets none.
+    async def answer(self, body: bytes, exchange: Exchange, asking: Asking) -> bytes:
+        """The JSON-RPC reply to a message; `b""` where it gets none, as a notification.
 
         Args:
             body: what the client sent.
-            fields: the request's header fields, looked up without regard to case.
             exchange: filled in.
-            forwarded: lower-case name -> value of the fields that go upstream.
-            refresh: the client asks for a copy from upstream, and may.
+            asking: what the HTTP request says beside.
 
         Raises:
             McpError: with the HTTP status of the reply; its `id` may be unknown where `exchange.id` is known.
         """
-        request = jsonrpc.decode_request(body)
+        try:
+            request = jsonrpc.decode_request(body)
+        except McpError as problem:
+            if not brings_session(asking.fields):
+                raise
+            exchange.era = Era.LEGACY
+            return await self._legacy.answer_other(body, problem, exchange, asking)
         exchange.method = request.method
+        if request.meta.version is None and _is_legacy(request, asking.fields):
+            exchange.era = Era.LEGACY
+            if request.method == INITIALIZE and request.id is not None:
+                return self._legacy.begin(request.id, body, exchange, self._discover()[0])
+            return await self._legacy.answer(request, body, exchange, asking)
         if request.id is None:
-            # Nothing a client may notify of concerns us: requests end when their connection does.
+            # Nothing a modern client may notify of concerns us: requests end when their connection does.
             return b""
         exchange.id = request.id
         exchange.uri = request.uri
-        version = fields.get(VERSION_HEADER)
-        if request.method == "initialize":
-            exchange.era = Era.LEGACY
-            raise _unsupported(_requested(body) or version or "")
-        if (
-            request.meta.version is None
-            and era.of_post(version, fields.get(SESSION_HEADER), request) is not _MODERN_ERA
-        ):
-            exchange.era = Era.LEGACY
-            raise _unsupported(version or _VERSION_BEFORE_HEADERS)
-        modern.check(request, fields)
+        modern.check(request, asking.fields)
         query = modern.query(request)
         if query.method is _DISCOVER:
             capabilities, ttl_ms = self._discover()
             return modern.encode_discover(
                 request.id, capabilities=capabilities, instructions=self._instructions, ttl_ms=ttl_ms
             )
-        if refresh:
+        if asking.refresh:
             query = msgspec.structs.replace(query, refresh=True)
-        caller = Caller(forwarded, request.meta.capabilities or b"{}", _trace(request.meta, fields))
+        caller = Caller(
+            asking.forwarded, request.meta.capabilities or b"{}", trace_of(request.meta, asking.fields)
+        )
         with self._in_flight:
             answer = await self._source_of.federator.fetch(query, caller)
         exchange.served = answer.served
@@ -179,49 +106,16 @@ class Mcp:
         return modern.encode_answer(request.id, query.method, answer)
 
 
-def note_error(exchange: Exchange, error: McpError) -> None:
-    """Fill in whose fault an error is: `status`, and the upstream it came from."""
-    # Only this process says so of itself: it failed inside, or all its places are taken.
-    if error.status >= 500:  # noqa: PLR2004 - HTTP's own border
-        exchange.status = "internal_error"
-    else:
-        exchange.status = "client_error" if error.code in _CLIENT_ERRORS else "upstream_error"
-    source = error if isinstance(error, UpstreamError) else error.__cause__
-    if isinstance(source, UpstreamError | UpstreamFailure):
-        exchange.upstreams = (source.upstream,)
+def _is_legacy(request: jsonrpc.Request, fields: Mapping[str, str]) -> bool:
+    """Whether a message whose `_meta` names no version is a legacy client's; raises as `era.of_post` does."""
+    version, session = fields.get(VERSION_HEADER), fields.get(SESSION_HEADER)
+    if request.id is None and version is None and session is None:
+        # A notification that belongs to nothing, and nothing comes of it.
+        return False
+    return era.of_post(version, session, request) is Era.LEGACY
 
 
-def _trace(meta: jsonrpc.Meta, fields: Mapping[str, str]) -> Trace | None:
-    """Trace context from `_meta`, MCP's place for it, else from the fields that HTTP libraries write."""
-    if meta.traceparent is not None:
-        return headers.trace(meta.traceparent, meta.tracestate, meta.baggage)
-    traceparent = fields.get("traceparent")
-    if traceparent is None:
-        return None
-    return headers.trace(traceparent, fields.get("tracestate"), fields.get("baggage"))
-
-
-class _InitializeParams(msgspec.Struct):
-    protocol_version: str = msgspec.field(name="protocolVersion")
-
-
-class _Initialize(msgspec.Struct):
-    params: _InitializeParams
-
-
-def _requested(body: bytes) -> str | None:
-    """The version that an `initialize` asks for."""
-    try:
-        return msgspec.json.decode(body, type=_Initialize).params.protocol_version
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _unsupported(requested: str) -> McpError:
-    """What a legacy client is told; often the one sentence it can show (basic/versioning)."""
-    return McpError(
-        Code.UNSUPPORTED_VERSION,
-        f"This server speaks MCP {MODERN}, which has no initialize handshake and no sessions.",
-        data=msgspec.json.encode({"supported": SUPPORTED, "requested": clean(requested, _MAX_VERSION_CHARS)}),
-        status=400,
-    )
+def brings_session(fields: Mapping[str, str]) -> bool:
+    """Whether header fields name a legacy session; a modern client's stray fields do not count."""
+    version = fields.get(VERSION_HEADER)
+    return fields.get(SESSION_HEADER) is not None and (version is None or version < MODERN)

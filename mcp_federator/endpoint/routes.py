@@ -1,7 +1,8 @@
-"""The MCP endpoint as HTTP: one path, one method, and what must hold before a body is worth reading.
+"""The MCP endpoint as HTTP: one path, and what must hold before a body is worth reading.
 
 In this order: Origin, path, method, fields that stand twice, Content-Type, Accept, size; then `mcp` takes
-over.  Whatever happens ends in one reply, one line of the request log and one count; only a client that left
+over.  Messages are POSTs; GET and DELETE are a legacy session's, and without one they are not allowed.
+Whatever happens ends in one reply, one line of the request log and one count; only a client that left
 gets no reply.  There is no router: the hot path is one handler of aiohttp's low-level server.
 
 Hazards:
@@ -21,17 +22,22 @@ from aiohttp import web
 
 from mcp_federator import config
 from mcp_federator.endpoint import guard
-from mcp_federator.endpoint.mcp import Exchange, Holder, InFlight, Mcp, note_error
+from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, InFlight, note_error
+from mcp_federator.endpoint.legacy import Legacy
+from mcp_federator.endpoint.mcp import Mcp, brings_session
+from mcp_federator.endpoint.stream import EVENTS
 from mcp_federator.endpoint.wire import JSON, Reply
 from mcp_federator.errors import McpError
 from mcp_federator.log import RequestLog
 from mcp_federator.metrics import Metrics
+from mcp_federator.model import Era
 from mcp_federator.protocol import headers
 from mcp_federator.protocol.jsonrpc import error_body
 from mcp_federator.protocol.vocabulary import Code
 
+_METHODS: Final = b"GET, POST, DELETE"
 _MORE_FIELDS: Final = {
-    405: b"Allow: POST, OPTIONS\r\n",
+    405: b"Allow: %b, OPTIONS\r\n" % _METHODS,
     415: b"Accept-Encoding: gzip, deflate\r\n",
     503: b"Retry-After: 1\r\n",
 }
@@ -41,7 +47,7 @@ _ENCODINGS: Final = frozenset({"gzip", "deflate"})
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-_EXPOSED: Final = b"Access-Control-Expose-Headers: Cache-Status, Retry-After\r\n"
+_EXPOSED: Final = b"Access-Control-Expose-Headers: Cache-Status, Mcp-Session-Id, Retry-After\r\n"
 _ASKED_FIELDS: Final = (
     "Accept",
     "Authorization",
@@ -59,6 +65,7 @@ _ASKED_FIELDS: Final = (
 """Fields that clients in a browser send; they may, whether or not we read them."""
 
 _PREFLIGHT_SECONDS: Final = 7200
+_NOTHING: Final[dict[str, str]] = {}
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +102,8 @@ class Endpoint:
         clock: Callable[[], float],
     ) -> None:
         self._in_flight = InFlight(settings.max_in_flight)
-        self._mcp = Mcp(source_of, settings, discover, self._in_flight)
+        self._legacy = Legacy(source_of, settings, self._in_flight)
+        self._mcp = Mcp(source_of, settings, discover, self._in_flight, self._legacy)
         self._path = settings.path
         self._max_bytes = settings.max_request_bytes
         self._body_timeout = settings.request_timeout
@@ -113,15 +121,28 @@ class Endpoint:
         self._names = guard.Memo(guard.FieldNames(forwarded_headers, credential_headers).read)
         allowed = ", ".join([*_ASKED_FIELDS, *sorted(forwarded_headers)])
         self._preflight = (
-            b"Access-Control-Allow-Methods: POST\r\n"
+            b"Access-Control-Allow-Methods: %b\r\n"
             b"Access-Control-Allow-Headers: %b\r\n"
-            b"Access-Control-Max-Age: %d\r\n" % (allowed.encode(), _PREFLIGHT_SECONDS)
+            b"Access-Control-Max-Age: %d\r\n" % (_METHODS, allowed.encode(), _PREFLIGHT_SECONDS)
         )
 
     @property
     def in_flight(self) -> int:
         """How many requests wait for an answer, or for the rest of their body."""
         return self._in_flight.count
+
+    @property
+    def sessions(self) -> int:
+        """How many legacy sessions hold a stream open here."""
+        return self._legacy.streams.sessions
+
+    def drain(self) -> None:
+        """End the streams of legacy sessions, which would keep the listener waiting."""
+        self._legacy.streams.drain()
+
+    async def close(self) -> None:
+        """Call off what goes on for legacy clients that have left."""
+        await self._legacy.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; fails with nothing but cancellation, when the client left."""
@@ -152,6 +173,10 @@ class Endpoint:
         return reply
 
     def _tell(self, exchange: Exchange, started: float, size: int) -> None:
+        if exchange.parts:
+            for part, size_of_part in exchange.parts:
+                self._tell(part, started, size_of_part)
+            return
         seconds = self._clock() - started
         served = exchange.served
         self._metrics.request(exchange.method, exchange.era, exchange.status, seconds)
@@ -181,7 +206,7 @@ class Endpoint:
             exchange.method = request.method
             if request.method == "OPTIONS":
                 return Reply(204, fields=_MORE_FIELDS[405] + (self._preflight if names.origins else b""))
-            raise _refuse(405, "MCP requests are POSTs; there is no stream to GET and no session to DELETE.")
+            return self._session_reply(request, names, exchange)
         self._check(request, names)
         content = request.content
         body = content.read_nowait() if content.is_eof() else await self._rest(request)
@@ -189,26 +214,45 @@ class Endpoint:
             raise self._too_large()
         if names.unusual:
             body = self._inflated(request, body)
-        answer = await self._mcp.answer(
-            body,
+        asking = Asking(
             request.headers,
-            exchange,
-            forwarded=_forwarded(request, names) if names.forwarded else {},
-            refresh=names.unusual and self._refresh(request, names),
+            _forwarded(request, names) if names.forwarded else _NOTHING,
+            names.unusual and self._refresh(request, names),
         )
-        if exchange.id is None:
-            return Reply(202)
-        if exchange.served is None:
+        answer = await self._mcp.answer(body, exchange, asking)
+        if exchange.served is not None:
+            return Reply(
+                200,
+                answer,
+                b"%bCache-Status: %b\r\n" % (JSON, headers.cache_status(exchange.served).encode()),
+            )
+        if exchange.session is not None:
+            return Reply(200, answer, b"%bMcp-Session-Id: %b\r\n" % (JSON, exchange.session.encode()))
+        if answer:
             return Reply(200, answer, JSON)
-        return Reply(
-            200, answer, b"%bCache-Status: %b\r\n" % (JSON, headers.cache_status(exchange.served).encode())
-        )
+        # A request that was called off gets no response, yet its reply is that of a request: no event at all.
+        return Reply(202) if exchange.id is None else Reply(200, fields=EVENTS)
+
+    def _session_reply(self, request: web.BaseRequest, names: guard.Fields, exchange: Exchange) -> Reply:
+        """The reply to a GET or a DELETE, which concern a legacy session, or to any other method."""
+        if request.method not in {"GET", "DELETE"} or not brings_session(request.headers):
+            raise _refuse(
+                405, "MCP requests are POSTs; only a session that initialize began has a stream and an end."
+            )
+        exchange.era = Era.LEGACY
+        _check_names(names)
+        if request.method == "DELETE":
+            self._legacy.end(request.headers)
+            return Reply(204)
+        accept = ",".join(request.headers.getall("Accept", []))
+        if not guard.accepts_events(accept):
+            raise _refuse(406, "Accept must allow text/event-stream.")
+        return self._legacy.listen(request.headers)
 
     def _check(self, request: web.BaseRequest, names: guard.Fields) -> None:
         """What must hold of the header fields before the body is read."""
         fields = request.headers
-        if names.repeated is not None:
-            raise _refuse(400, f"The header field {names.repeated} stands twice.")
+        _check_names(names)
         if not self._is_json[fields.get("Content-Type", "")]:
             raise _refuse(415, "Content-Type must be application/json, in UTF-8.")
         accept = fields.get("Accept")
@@ -270,6 +314,11 @@ class Endpoint:
         ):
             return False
         return guard.asks_refresh(",".join(request.headers.getall("Cache-Control", [])))
+
+
+def _check_names(names: guard.Fields) -> None:
+    if names.repeated is not None:
+        raise _refuse(400, f"The header field {names.repeated} stands twice.")
 
 
 def _forwarded(request: web.BaseRequest, names: guard.Fields) -> dict[str, str]:

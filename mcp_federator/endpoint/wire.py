@@ -57,7 +57,8 @@ _log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=1)
-def _date(second: int) -> bytes:
+def date_line(second: int) -> bytes:
+    """The Date field of a reply at this second of the Unix epoch."""
     return f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
 
 
@@ -103,7 +104,7 @@ class Reply(web.StreamResponse):
             body = b""
         head = b"%b%b%b%b%b\r\n" % (
             _STATUS_LINES[self._status],
-            _date(int(time.time())),
+            date_line(int(time.time())),
             self.fields,
             connection,
             length,
@@ -230,6 +231,21 @@ class _Connection(web.RequestHandler):
         reply = Reply(status, error_body(McpError(code, text, status=status)), JSON)
         reply.force_close()
         return reply
+
+
+def transport_of(request: web.BaseRequest) -> asyncio.Transport:
+    """Where to write the reply to a request by hand; what was held for the client before is written first.
+
+    Raises:
+        ConnectionResetError: the client is gone.
+    """
+    connection = request.protocol
+    transport = connection.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError
+    if isinstance(connection, _Connection):
+        connection.let_go()
+    return transport
 
 
 def _empty(outbox: list[_Connection]) -> None:

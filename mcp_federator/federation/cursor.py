@@ -7,19 +7,16 @@ not secret: whoever holds it may read the upstreams' own cursors in it, but cann
 What may not come in: what a cursor means for the next page (merge), and errors as the asker is told.
 
 Hazards:
-- One cursor has one spelling.  base64 as Python decodes it has many, so what was decoded is encoded again and
-  compared; otherwise two texts would be one place, and `decode` no inverse of `encode`.
-- Nothing is parsed before its seal is checked, nothing is decoded before its length is.
+- Nothing is decoded before its length is checked; how a text is sealed and spelt is `sealing`'s affair.
 - A change of the structures below is a change of `_VERSION`.
 """
 
-import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from mcp_federator.federation.sealing import Sealing
 from mcp_federator.model import Method, Scope
 
 IDENTITY_BYTES: Final = 4
@@ -36,7 +33,6 @@ MAX_CHARS: Final = 1 << 19
 
 _VERSION: Final = b"\x01"
 _PURPOSE: Final = b"mcp-federator composite cursor 1"
-_SEAL_BYTES: Final = 16
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -87,14 +83,11 @@ class Seal:
     """
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
-        if not secrets or not all(secrets):
-            raise ValueError("a seal needs secrets, and none of them empty")
-        self._keys = tuple(hmac.digest(secret, _PURPOSE, "sha256") for secret in secrets)
+        self._sealing = Sealing(secrets, _PURPOSE, _VERSION)
 
     def encode(self, cursor: CompositeCursor) -> str:
         """The cursor as base64url text without padding: a version, the seal, and what is sealed."""
-        content = _encoder.encode(cursor)
-        return _spell(_VERSION + _tag(self._keys[0], content) + content)
+        return self._sealing.seal(_encoder.encode(cursor))
 
     def decode(self, text: str, method: Method) -> CompositeCursor:
         """The cursor that `encode` made this text of.
@@ -105,14 +98,7 @@ class Seal:
         """
         if len(text) > MAX_CHARS:
             raise ValueError("longer than any cursor of ours")
-        sealed = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-        if _spell(sealed) != text:
-            raise ValueError("not spelt as a cursor of ours")
-        version, tag, content = sealed[:1], sealed[1 : 1 + _SEAL_BYTES], sealed[1 + _SEAL_BYTES :]
-        if version != _VERSION:
-            raise ValueError("of another version")
-        if not any(hmac.compare_digest(tag, _tag(key, content)) for key in self._keys):
-            raise ValueError("not sealed by us")
+        content = self._sealing.open(text)
         try:
             cursor = _decoder.decode(content)
         except msgspec.MsgspecError as error:
@@ -120,11 +106,3 @@ class Seal:
         if cursor.method is not method:
             raise ValueError("of another list")
         return cursor
-
-
-def _tag(key: bytes, content: bytes) -> bytes:
-    return hmac.digest(key, content, "sha256")[:_SEAL_BYTES]
-
-
-def _spell(sealed: bytes) -> str:
-    return urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")

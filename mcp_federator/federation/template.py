@@ -1,4 +1,4 @@
-"""URI templates (RFC 6570): is it one, what does it expand to, and what is certain of all it can give.
+"""URI templates (RFC 6570): is it one, what does it expand to and from what, what is certain of all it gives.
 
 Expansion is left to `uritemplate`.  That is lenient where the RFC is not (to it an unclosed brace is text,
 and an operator without a meaning expands to something), so the syntax is checked here: RFC 6570, section 2.
@@ -8,10 +8,13 @@ Hazard: a template comes from an upstream.  The grammar is written so that no te
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
 import uritemplate
+
+from mcp_federator.federation.reversal import Reversal, Value
 
 _PERCENT_ENCODED = "%[0-9A-Fa-f]{2}"
 
@@ -30,6 +33,7 @@ _EXPRESSION = rf"\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*+\}}"
 
 _TEMPLATE = re.compile(rf"(?:{_LITERAL}|{_EXPRESSION})*+")
 _TO_ENCODE = re.compile(f"[{_BEYOND_ASCII}]+")
+_BRACES = re.compile("[{}]")
 
 
 def valid(text: str) -> bool:
@@ -42,9 +46,35 @@ def expand(text: str, values: Mapping[str, Any]) -> str:
 
     Literals beyond ASCII are percent-encoded (section 3.1), which `uritemplate` leaves undone.
     """
-    return uritemplate.expand(_TO_ENCODE.sub(lambda found: quote(found[0]), text), dict(values))
+    return uritemplate.expand(_encoded(text), dict(values))
+
+
+def match(text: str, uri: str) -> dict[str, Value] | None:
+    """The values from which a template makes `uri`, or None where there are none.
+
+    What comes back expands to `uri` again, but for escapes that were not needed.  It is what was put in
+    wherever that can be told from the URI; `federation.reversal` says where it cannot.  The time is linear in
+    the length of `uri`, and one of more than 8,192 characters matches nothing.
+
+    Raises:
+        ValueError: `text` is no template, or has a prefix length (`{x:3}`), which cannot be reversed.
+    """
+    return reversal(text).match(uri)
+
+
+@lru_cache(maxsize=256)
+def reversal(text: str) -> Reversal:
+    """The template, ready to be matched; raises what `match` raises."""
+    if not valid(text):
+        raise ValueError("no URI template (RFC 6570)")
+    return Reversal(_BRACES.split(_encoded(text)))
 
 
 def literal_head(text: str) -> str:
     """What every expansion of a valid template begins with, as it is written in the template."""
     return text.partition("{")[0]
+
+
+def _encoded(text: str) -> str:
+    """The template with its literals as they stand in URIs."""
+    return _TO_ENCODE.sub(lambda found: quote(found[0]), text)

@@ -12,5 +12,6 @@ specification, revision 2026-07-28, below `docs/specification/`.
 | headers | `Mcp-Name`, trace context, `Cache-Status` |
 | sse | event streams |
 | modern | the dialect of 2026-07-28 |
-| era | which dialect somebody speaks |
+| legacy | the dialect of the 2025 revisions |
+| era | which dialect somebody speaks, and whether that still fits |
 """

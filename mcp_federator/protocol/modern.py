@@ -46,7 +46,7 @@ _COMPLETE: Final = {
 _HEAD: Final = b'{"jsonrpc":"2.0","id":'
 _INTERIM: Final = b',"result":{"resultType":"input_required"'
 _META: Final = b',"_meta":{"%b":%b' % (META_SERVER_INFO.encode(), _SOFTWARE)
-_ITEMS: Final = {Method.LIST: b'"resources":[', Method.TEMPLATES: b'"resourceTemplates":['}
+ITEMS: Final = {Method.LIST: b'"resources":[', Method.TEMPLATES: b'"resourceTemplates":['}
 """What opens the items of a list."""
 
 _ASKING: Final = {"inputRequests": b"{", "requestState": b'"'}
@@ -156,10 +156,10 @@ def encode_answer(id: bytes, method: Method, answer: Answer) -> bytes:  # noqa: 
         parts += (_COMPLETE[hint.scope], b"%d" % hint.ttl_ms)
     parts.append(_META)
     if answer.incomplete or answer.meta:
-        parts.append(_answer_meta(answer))
+        parts.append(answer_meta(answer))
     parts.append(b"}")
-    if method in _ITEMS:
-        parts += (b",", _ITEMS[method], answer.body, b"]")
+    if method in ITEMS:
+        parts += (b",", ITEMS[method], answer.body, b"]")
         if answer.next_cursor is not None:
             parts += (b',"nextCursor":', _ENCODER.encode(answer.next_cursor))
         if answer.extra:
@@ -170,7 +170,7 @@ def encode_answer(id: bytes, method: Method, answer: Answer) -> bytes:  # noqa: 
     return b"".join(parts)
 
 
-def _answer_meta(answer: Answer) -> bytes:
+def answer_meta(answer: Answer) -> bytes:
     """What stands in `_meta` behind our name; our list of the missing replaces one that an upstream made."""
     if not answer.incomplete:
         return b"," + answer.meta
@@ -229,7 +229,7 @@ def call_params(
     parts += (_CALL_META, capabilities)
     if progress_token is not None:
         parts.append(b',"progressToken":%d' % progress_token)
-    for name, value in _trace_fields(trace, baggage=baggage):
+    for name, value in trace_fields(trace, baggage=baggage):
         parts.append(b',"%b":%b' % (name.encode(), _ENCODER.encode(value)))
     parts.append(b"}}")
     return b"".join(parts)
@@ -245,11 +245,12 @@ def call_headers(query: Query, trace: Trace | None, baggage: bool = False) -> di
     }
     if query.uri is not None:
         headers[NAME_HEADER] = encode_name(query.uri)
-    headers.update(_trace_fields(trace, baggage=baggage))
+    headers.update(trace_fields(trace, baggage=baggage))
     return headers
 
 
-def _trace_fields(trace: Trace | None, *, baggage: bool) -> list[tuple[str, str]]:
+def trace_fields(trace: Trace | None, *, baggage: bool) -> list[tuple[str, str]]:
+    """The trace context as names and values, which are the same in `_meta` and in the header."""
     if trace is None:
         return []
     fields = [("traceparent", trace.traceparent)]
@@ -286,7 +287,6 @@ def decode_result(raw: bytes | msgspec.Raw) -> Result:
             or in another form.
     """
     members = _OBJECT.decode(raw)
-    ttl, scope, meta = (members.pop(name, None) for name in ("ttlMs", "cacheScope", "_meta"))
     kind = bytes(members.pop("resultType", _NULL))
     interim = kind == b'"input_required"'
     if interim:
@@ -300,6 +300,12 @@ def decode_result(raw: bytes | msgspec.Raw) -> Result:
             raise ValueError("the result requires input but asks for none")
     elif kind not in {b'"complete"', b"null"}:
         raise ValueError("the result is of an unknown type")
+    return result_of(members, interim=interim)
+
+
+def result_of(members: dict[str, msgspec.Raw], *, interim: bool = False) -> Result:
+    """A result of its members, of which hints and `_meta` are taken out; `resultType` is no longer there."""
+    ttl, scope, meta = (members.pop(name, None) for name in ("ttlMs", "cacheScope", "_meta"))
     return Result(
         interim,
         members,

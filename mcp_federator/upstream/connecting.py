@@ -79,15 +79,27 @@ class Pools:
         self._kept = session(force_close=False)
         self._single = session(force_close=True)
 
-    async def post(
-        self, url: URL, body: bytes, headers: dict[str, str], attempt: Attempt, *, kept: bool = True
+    async def send(
+        self,
+        verb: str,
+        url: URL,
+        body: bytes | None,
+        headers: dict[str, str],
+        attempt: Attempt,
+        *,
+        kept: bool = True,
     ) -> aiohttp.ClientResponse:
-        """Send a POST, over a kept connection or over one of its own, and wait for the response's head."""
+        """Send a request, over a kept connection or over one of its own, and wait for the response's head."""
         session = self._kept if kept else self._single
         outer = _attempt.set(attempt)
         try:
-            return await session.post(
-                url, data=body, headers=headers, allow_redirects=False, server_hostname=self._server_name
+            return await session.request(
+                verb,
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                server_hostname=self._server_name,
             )
         finally:
             _attempt.reset(outer)

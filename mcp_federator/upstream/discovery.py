@@ -1,26 +1,25 @@
-"""What is known of an upstream from `server/discover`, how old it is, and who is finding out.
+"""What is known of an upstream, how old it is, and who is finding out.
 
 What may not come in: how to ask; that is a function given to `Discovery`.
 
 Hazards:
 - What is known is of the upstream, but whether it tells may depend on who asks (401).  So those wait for one
   probe together whose credentials are the same; the first who succeeds knows for all.
-- A probe belongs to nobody in particular: it goes on when its first asker leaves, bounded by its own
-  deadline.
 - Old knowledge is used while a new probe runs.  One that fails must not be repeated with each request.
+- What is started anew may be something else.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Final
 
 import msgspec
 
-from mcp_federator.errors import FederatorError
 from mcp_federator.model import Caller, Era
 from mcp_federator.protocol.modern import Discovered
+from mcp_federator.protocol.vocabulary import MODERN
+from mcp_federator.upstream.together import Together
 
 MIN_LIFE: Final = 60.0
 """Seconds that knowledge counts as new at least, and between two probes in the background."""
@@ -28,14 +27,28 @@ MIN_LIFE: Final = 60.0
 DOUBT: Final = 5.0
 """Seconds between two probes where answers do not fit what is known."""
 
-_log = logging.getLogger(__name__)
-
 
 class Known(msgspec.Struct, frozen=True):
-    """What an upstream is.  `discovered` is None for a legacy one."""
+    """What an upstream is.
+
+    Attributes:
+        era: modern or legacy.
+        discovered: what it says of itself; None where it is none that we can ask.
+        problem: in that case, why.
+        incarnation: the transport's when this was learnt.
+    """
 
     era: Era
     discovered: Discovered | None = None
+    problem: str = ""
+    incarnation: int = 0
+
+    @property
+    def version(self) -> str:
+        """The protocol version spoken with it, `""` where none is."""
+        if self.discovered is None:
+            return ""
+        return MODERN if self.era is Era.MODERN else self.discovered.versions[0]
 
 
 class Discovery:
@@ -46,6 +59,10 @@ class Discovery:
         partition: whose credentials a caller's are.
         max_life: seconds that knowledge counts as new at most.
         clock: seconds, never going back.
+        incarnation: the transport's, now.
+
+    Attributes:
+        known: the latest that was learnt.
     """
 
     def __init__(
@@ -55,12 +72,14 @@ class Discovery:
         partition: Callable[[Caller], bytes],
         max_life: float,
         clock: Callable[[], float],
+        incarnation: Callable[[], int] = int,
     ) -> None:
         self._ask = ask
         self._partition = partition
         self._max_life = max_life
         self._clock = clock
-        self._probes: dict[bytes, asyncio.Task[Known]] = {}
+        self._incarnation = incarnation
+        self._probes: Together[Known] = Together("probe")
         self._asked = self._fresh_until = -inf
         self.known: Known | None = None
 
@@ -73,14 +92,15 @@ class Discovery:
 
         Raises what `probe` raises.
         """
-        if self.known is None:
+        known = self.known
+        if known is None or known.incarnation != self._incarnation():
             return await self.probe(caller, deadline)
-        if self.known.discovered is None:
-            # Nothing is asked of a legacy server, so nothing else would tell that it is one no more.
-            self.refresh(caller, pause=DOUBT)
-        elif not self.remaining():
+        if known.discovered is None:
+            # Nothing is asked of it, so nothing else would tell that it is something else by now.
+            return await self.reconsider(known, caller, deadline)
+        if not self.remaining():
             self.refresh(caller)
-        return self.known
+        return known
 
     async def probe(self, caller: Caller, deadline: float) -> Known:
         """Find out now, together with all who have the same credentials.
@@ -89,37 +109,33 @@ class Discovery:
             UpstreamFailure: see `ask`.
             TimeoutError: not by `deadline` on the event loop's clock, or not before `close`.
         """
-        task = self._start(caller)
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            waiting = asyncio.current_task()
-            if task.cancelled() and waiting is not None and not waiting.cancelling():
-                raise TimeoutError from None
-            raise
+        return await self._probes.result(self._start(caller), deadline)
 
-    def refresh(self, caller: Caller, *, pause: float = MIN_LIFE) -> None:
-        """Find out in the background, unless that was begun less than `pause` seconds ago."""
-        if self._clock() - self._asked >= pause:
+    async def reconsider(self, known: Known, caller: Caller, deadline: float) -> Known:
+        """What is known where an answer did not fit what was: it is found out, but at most once in `DOUBT`.
+
+        Raises what `probe` raises.
+        """
+        if self.known is not None and self.known is not known:
+            return self.known
+        if self._probes.tasks or self._clock() - self._asked >= DOUBT:
+            return await self.probe(caller, deadline)
+        return known
+
+    def refresh(self, caller: Caller) -> None:
+        """Find out in the background, unless that was begun less than `MIN_LIFE` seconds ago."""
+        if self._clock() - self._asked >= MIN_LIFE:
             self._start(caller)
 
     async def close(self) -> None:
         """Cancel all probes, and wait until they have ended."""
-        probes = tuple(self._probes.values())
-        for task in probes:
-            task.cancel()
-        await asyncio.gather(*probes, return_exceptions=True)
+        await self._probes.close()
 
     def _start(self, caller: Caller) -> asyncio.Task[Known]:
         partition = self._partition(caller)
-        task = self._probes.get(partition)
-        if task is None:
+        if partition not in self._probes.tasks:
             self._asked = self._clock()
-            task = asyncio.get_running_loop().create_task(self._learn(caller), name="probe")
-            self._probes[partition] = task
-            task.add_done_callback(lambda done: self._end(partition, done))
-        return task
+        return self._probes.start(partition, lambda: self._learn(caller))
 
     async def _learn(self, caller: Caller) -> Known:
         known = await self._ask(caller)
@@ -127,10 +143,3 @@ class Discovery:
         self._fresh_until = self._clock() + max(min(life, self._max_life), MIN_LIFE)
         self.known = known
         return known
-
-    def _end(self, partition: bytes, task: asyncio.Task[Known]) -> None:
-        del self._probes[partition]
-        problem = None if task.cancelled() else task.exception()
-        if problem is not None and not isinstance(problem, FederatorError):
-            # A probe in the background has nobody else to tell of our own mistakes.
-            _log.error("a probe failed", exc_info=problem)

@@ -64,13 +64,20 @@ class Door:
         if status in _NOT_ALLOWED:
             raise self._failure(Reason.REFUSED, f"HTTP {status}", personal=True, stale_ok=False)
 
-    def passed(self, query: Query, exchange: Exchange, nothing: Callable[[], Hint]) -> Passed:
+    def passed(
+        self,
+        query: Query,
+        exchange: Exchange,
+        nothing: Callable[[], Hint],
+        decode: Callable[[msgspec.Raw], Result] = decode_result,
+    ) -> Passed:
         """What an upstream says to a query.
 
         Args:
             query: with native URI.
             exchange: what came.
             nothing: gives the hint of an empty list where the upstream does not know the method.
+            decode: reads a result of the upstream's era; raises ValueError.
 
         Raises:
             UpstreamError: an error that is an answer.
@@ -87,9 +94,17 @@ class Door:
         if reply.result is None or exchange.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise self._failure(Reason.BAD_REPLY, f"a result with HTTP {exchange.status}")
         try:
-            return self._answer(query, decode_result(reply.result), Served(beyond=exchange.cache_status))
+            return self._answer(query, decode(reply.result), Served(beyond=exchange.cache_status))
         except ValueError as problem:
             raise self._failure(Reason.BAD_REPLY, str(problem)) from problem
+
+    def hint(self, ttl_ms: int | None = None, scope: Scope | None = None) -> Hint:
+        """A hint as it may be believed (server/utilities/caching, "Cacheable Model"); None was not said."""
+        scope = self._cache.default_scope if scope is None else scope
+        if not self._cache.trust_public:
+            scope = Scope.PRIVATE
+        ttl_ms = int(self._cache.default_ttl * 1000) if ttl_ms is None else ttl_ms
+        return self._clamped(Hint(ttl_ms, scope))
 
     def empty(self, hint: Hint) -> Passed:
         """The page of an upstream that has no such list."""
@@ -126,7 +141,7 @@ class Door:
             # Its members are the protocol's own, and go back as they came (basic/patterns/mrtr).
             body = msgspec.json.encode(result.members)[1:-1]
             return Passed(Answer(body, Hint(0, Scope.PRIVATE), meta=result.meta, interim=True, served=served))
-        hint = self._hint(result)
+        hint = self.hint(result.ttl_ms, result.scope)
         if query.method is Method.READ:
             contents = rewrite.contents(result.members, self._mapping, query.uri)
             others = tuple(uri for uri in dict.fromkeys(contents.uris) if uri != query.uri)
@@ -139,14 +154,6 @@ class Door:
             page.items, hint, page.next_cursor, page.count, page.extra, result.meta, served=served
         )
         return Passed(answer, page.uris, page.dropped)
-
-    def _hint(self, result: Result) -> Hint:
-        """The hint as it may be believed (server/utilities/caching, "Cacheable Model")."""
-        scope = self._cache.default_scope if result.scope is None else result.scope
-        if not self._cache.trust_public:
-            scope = Scope.PRIVATE
-        ttl_ms = int(self._cache.default_ttl * 1000) if result.ttl_ms is None else result.ttl_ms
-        return self._clamped(Hint(ttl_ms, scope))
 
     def _clamped(self, hint: Hint) -> Hint:
         return hint if hint.ttl_ms <= self._max_ttl_ms else Hint(self._max_ttl_ms, hint.scope)

@@ -4,7 +4,9 @@ One call is one POST; its reply is one JSON object or an event stream that carri
 what a reply means for resources, and whether the upstream should be asked at all.
 
 Hazards:
-- Whoever leaves early must close the connection: that is how the upstream learns of it ("Cancellation").
+- Whoever leaves early must close the connection: that is how the upstream learns of it ("Cancellation").  In
+  the legacy revisions a disconnect says nothing, and a message of its own is needed.
+- A legacy server may hold its reply back until what it asks us on the stream was answered.
 - Keep-alives and progress must not extend the wait: one deadline covers all of a call.
 - A kept-alive connection may be dead already.  aiohttp repeats no POST; we do, once, on a connection of its
   own.
@@ -14,7 +16,8 @@ Hazards:
 
 import asyncio
 import re
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
@@ -26,12 +29,14 @@ from yarl import URL
 from mcp_federator.config import Tls, Upstream
 from mcp_federator.errors import ConfigError, Reason, UpstreamFailure
 from mcp_federator.log import clean
-from mcp_federator.protocol import sse
-from mcp_federator.protocol.jsonrpc import Reply, decode_message, decode_reply
+from mcp_federator.protocol import legacy
+from mcp_federator.protocol.jsonrpc import Reply
+from mcp_federator.protocol.vocabulary import SESSION_HEADER
 from mcp_federator.upstream.connecting import Attempt, Pools, proxy_for, tls_context
 from mcp_federator.upstream.hold import retry_after
 from mcp_federator.upstream.limits import FullError, Lease, TooLargeError
-from mcp_federator.upstream.transport import Call, Exchange
+from mcp_federator.upstream.replies import names_endpoint, read, to_end
+from mcp_federator.upstream.transport import Call, Exchange, StrangerError
 
 MAX_REDIRECTS: Final = 3
 
@@ -43,8 +48,10 @@ _REDIRECTS: Final = _SAME_REQUEST | {301, 302, 303}
 _ENCODINGS: Final = "gzip, deflate"
 """Said outright: left to aiohttp it would depend on what else is installed."""
 
-_LINGER: Final = 1.0
-"""Seconds an event stream may take to end after the reply, so that its connection can be used again."""
+_NO_SUCH_ENDPOINT: Final = frozenset({400, 404, 405})
+
+_PATIENCE: Final = 5.0
+"""Seconds for what is sent beside a call: a cancellation, an answer to the server, a look for what it is."""
 
 _BROKEN: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
@@ -59,13 +66,15 @@ class StreamableHttp:
     """
 
     kind = "streamable_http"
+    incarnation = 0
 
     def __init__(self, name: str, settings: Upstream) -> None:
         self._name = name
         self._settings = settings
         try:
-            self.address = str(URL(settings.url).origin())
-            self._url = _as_written(settings.url)
+            url = settings.url or ""
+            self.address = str(URL(url).origin())
+            self._url = _as_written(url)
         except ValueError as problem:
             raise ConfigError(f"upstreams.{name}.url", "expected an http:// or https:// URL") from problem
         self._proxy = proxy_for(name, self._url, settings.proxy)
@@ -77,6 +86,7 @@ class StreamableHttp:
         self._pools: Pools | None = None
         self._free = asyncio.Semaphore(settings.max_connections)
         self._lingering: set[asyncio.Task[None]] = set()
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """See `Transport.start`."""
@@ -84,24 +94,50 @@ class StreamableHttp:
 
     async def close(self) -> None:
         """See `Transport.close`."""
-        for task in self._lingering:
+        tasks = (*self._lingering, *self._telling)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._lingering, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._pools is not None:
             pools, self._pools = self._pools, None
             await pools.close()
 
     async def exchange(self, call: Call, lease: Lease, deadline: float) -> Exchange:
         """See `Transport.exchange`.  Waiting for one of `max_connections` counts toward the deadline."""
-        waiting = True
         try:
             async with asyncio.timeout_at(deadline):
                 await self._free.acquire()
-                waiting = False
-                try:
+        except TimeoutError:
+            raise FullError(f"all {self._settings.max_connections} connections were in use") from None
+        try:
+            with self._named():
+                async with asyncio.timeout_at(deadline):
                     return await self._exchange(call, lease)
-                finally:
-                    self._free.release()
+        finally:
+            self._free.release()
+
+    async def notify(self, body: bytes, headers: Mapping[str, str], deadline: float) -> None:
+        """See `Transport.notify`.
+
+        It waits for no free connection: those in use may be waiting for what this says.
+        """
+        await self._tell("POST", body, headers, deadline)
+
+    async def end(self, headers: Mapping[str, str], deadline: float) -> None:
+        """See `Transport.end`; servers may refuse it (2025-11-25, basic/transports, "Session Management")."""
+        await self._tell("DELETE", None, headers, deadline)
+
+    async def _tell(self, verb: str, body: bytes | None, headers: Mapping[str, str], deadline: float) -> None:
+        with self._named():
+            async with asyncio.timeout_at(deadline):
+                response = await self._send(verb, body, headers)
+        response.release()
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """What aiohttp raises, in our words."""
+        try:
+            yield
         except aiohttp.ClientHttpProxyError as problem:
             raise self._failure(Reason.UNREACHABLE, f"the proxy answered {problem.status}") from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
@@ -113,28 +149,72 @@ class StreamableHttp:
         except aiohttp.ClientError as problem:
             raise self._failure(Reason.BAD_REPLY, f"no HTTP response: {type(problem).__name__}") from None
         except TimeoutError:  # after aiohttp's own, which are both kinds
-            if waiting:
-                raise FullError(f"all {self._settings.max_connections} connections were in use") from None
             raise self._failure(Reason.TIMEOUT, "no answer in time") from None
 
     async def _exchange(self, call: Call, lease: Lease) -> Exchange:
-        response = await self._send(call)
         try:
-            reply = await self._reply(response, call.id, lease)
-        except BaseException:
-            response.close()
+            response = await self._send("POST", call.body, call.headers, repeatable=call.repeatable)
+            try:
+                reply = await self._reply(response, call, lease)
+            except BaseException:
+                response.close()
+                raise
+        except (asyncio.CancelledError, TooLargeError, FullError):
+            self._tell_cancelled(call)
             raise
         if not response.content.at_eof():
             await self._linger(response)
+        if call.method == legacy.INITIALIZE and response.status in _NO_SUCH_ENDPOINT:
+            await self._check_older(call)
         fields = response.headers
         wait = retry_after(fields.get("Retry-After"), fields.get("Date"), datetime.now(UTC))
-        return Exchange(response.status, reply, wait, clean(fields.get("Cache-Status", "")))
+        status = clean(fields.get("Cache-Status", ""))
+        return Exchange(response.status, reply, wait, status, fields.get(SESSION_HEADER))
 
-    async def _send(self, call: Call) -> aiohttp.ClientResponse:
+    async def _check_older(self, call: Call) -> None:
+        """Raise `StrangerError` where the server has the transport of 2024-11-05 instead.
+
+        That one opens with a stream whose first event names an endpoint (2025-11-25, basic/transports,
+        "Backwards Compatibility").
+        """
+        headers = {name: value for name, value in call.headers.items() if name != "Content-Type"}
+        older = False
+        with suppress(aiohttp.ClientError, TimeoutError, ValueError, UpstreamFailure):
+            async with asyncio.timeout(_PATIENCE):
+                response = await self._send("GET", None, headers | {"Accept": "text/event-stream"})
+                try:
+                    older = await names_endpoint(response)
+                finally:
+                    response.close()
+        if older:
+            detail = "its transport is HTTP+SSE (2024-11-05), which is not supported"
+            raise StrangerError(self._name, Reason.REFUSED, detail, personal=True, stale_ok=False)
+
+    def _tell_cancelled(self, call: Call) -> None:
+        """Let a legacy server know that nobody waits any more (2025-11-25, basic/utilities/cancellation).
+
+        Its `initialize` must not be cancelled.
+        """
+        if not call.legacy or call.method == legacy.INITIALIZE or self._pools is None:
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._say(legacy.cancelled(call.id), call.headers), name=f"cancellation {self._name}"
+        )
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _say(self, body: bytes, headers: Mapping[str, str]) -> None:
+        """Send a message about which nothing can be done when it does not arrive."""
+        with suppress(UpstreamFailure):
+            await self.notify(body, headers, asyncio.get_running_loop().time() + _PATIENCE)
+
+    async def _send(
+        self, verb: str, body: bytes | None, headers: Mapping[str, str], *, repeatable: bool = True
+    ) -> aiohttp.ClientResponse:
         """Send, follow redirects that stay here, and wait for the head of the response."""
         url = self._url
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._post(url, call)
+            response = await self._send_to(url, verb, body, headers, repeatable=repeatable)
             if response.status not in _REDIRECTS:
                 return response
             response.release()
@@ -153,26 +233,28 @@ class StreamableHttp:
             pass
         raise self._refusal(f"a redirect ({response.status}) to elsewhere")
 
-    async def _post(self, url: URL, call: Call) -> aiohttp.ClientResponse:
+    async def _send_to(
+        self, url: URL, verb: str, body: bytes | None, headers: Mapping[str, str], *, repeatable: bool
+    ) -> aiohttp.ClientResponse:
         pools = self._pools
         if pools is None:
             raise self._failure(Reason.UNREACHABLE, "closed")
-        headers = {**self._headers, **call.headers}
+        fields = {**self._headers, **headers}
         attempt = Attempt()
         try:
-            return await pools.post(url, call.body, headers, attempt)
+            return await pools.send(verb, url, body, fields, attempt)
         except aiohttp.ClientConnectorError:
             raise
         except _BROKEN:
-            if not attempt.reused or not call.repeatable:
+            if not attempt.reused or not repeatable:
                 raise
-        return await pools.post(url, call.body, headers, attempt, kept=False)
+        return await pools.send(verb, url, body, fields, attempt, kept=False)
 
-    async def _reply(self, response: aiohttp.ClientResponse, number: int, lease: Lease) -> Reply | None:
+    async def _reply(self, response: aiohttp.ClientResponse, call: Call, lease: Lease) -> Reply | None:
         """The JSON-RPC response; None where the status says "failed" and the body does not say why."""
         failed = response.status >= HTTPStatus.BAD_REQUEST
         try:
-            return await _read(response, number, lease)
+            return await read(response, call, lease, lambda body: self._say(body, call.headers))
         except (TooLargeError, aiohttp.ClientError):
             if not failed:
                 raise
@@ -187,7 +269,7 @@ class StreamableHttp:
             response.close()
             return
         await self._free.acquire()
-        task = asyncio.get_running_loop().create_task(_end(response), name=f"end of stream {self._name}")
+        task = asyncio.get_running_loop().create_task(to_end(response), name=f"end of stream {self._name}")
         self._lingering.add(task)
 
         def over(_: asyncio.Task[None]) -> None:
@@ -212,41 +294,3 @@ def _as_written(text: str) -> URL:
 
 def _origin(url: URL) -> tuple[str, str, int | None]:
     return url.scheme, (url.host or "").lower(), url.port
-
-
-async def _read(response: aiohttp.ClientResponse, number: int, lease: Lease) -> Reply:
-    """The response to our call `number`; raises ValueError where what comes is something else."""
-    match response.content_type:
-        case "application/json":
-            return decode_reply(await _whole(response, lease), number)
-        case "text/event-stream":
-            return await _from_stream(response, number, lease)
-        case other:
-            raise ValueError(f"HTTP {response.status} with content type {other}")
-
-
-async def _whole(response: aiohttp.ClientResponse, lease: Lease) -> bytes:
-    chunks = []
-    while chunk := await response.content.readany():
-        lease.take(len(chunk))
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-async def _from_stream(response: aiohttp.ClientResponse, number: int, lease: Lease) -> Reply:
-    """The response among the messages of a stream; the others are notifications, which nobody waits for."""
-    decoder = sse.Decoder(lease.limit)
-    while chunk := await response.content.readany():
-        lease.take(len(chunk))
-        for event in decoder.feed(chunk):
-            reply = decode_message(event.data, number) if event.event == "message" else None
-            if reply is not None:
-                return reply
-    raise ValueError("the stream ended without an answer")
-
-
-async def _end(response: aiohttp.ClientResponse) -> None:
-    with suppress(TimeoutError, aiohttp.ClientError):
-        async with asyncio.timeout(_LINGER):
-            while await response.content.readany():
-                pass

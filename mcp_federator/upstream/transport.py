@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from mcp_federator.errors import UpstreamFailure
 from mcp_federator.protocol.jsonrpc import Reply
 from mcp_federator.upstream.limits import Lease
 
@@ -21,6 +22,10 @@ class Call(msgspec.Struct, frozen=True):
         body: the whole message.
         headers: fields that go along with this one, where the transport has such a thing.
         repeatable: it may be sent once more when the connection broke before an answer.
+        legacy: it is of an era in which the other side may ask us something meanwhile, and has to be told
+            when nobody waits any more.  Over stdio both hold in either era.
+        incarnation: the one that the call was made for, None where it may reach any: what was said before it
+            must still be known.
     """
 
     id: int
@@ -28,6 +33,8 @@ class Call(msgspec.Struct, frozen=True):
     body: bytes
     headers: Mapping[str, str]
     repeatable: bool = True
+    legacy: bool = False
+    incarnation: int | None = None
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -38,12 +45,22 @@ class Exchange(msgspec.Struct, frozen=True):
         reply: the JSON-RPC response to our id; None only where the status says that the request failed.
         retry_after: seconds the upstream asked us to wait, already capped.
         cache_status: what caches on the way said of it (RFC 9211), cleaned.
+        session: the session id that came with it, as it came.
     """
 
     status: int
     reply: Reply | None
     retry_after: float | None = None
     cache_status: str = ""
+    session: str | None = None
+
+
+class StrangerError(UpstreamFailure):
+    """The other side does not take part in the handshake: it is not what it was taken for."""
+
+
+class ForgottenError(Exception):
+    """The call was made for an earlier incarnation, and was not sent."""
 
 
 class Transport(Protocol):
@@ -54,6 +71,9 @@ class Transport(Protocol):
 
     address: str
     """Where it leads, as far as that may be shown."""
+
+    incarnation: int
+    """Grows when all that the other side knew of us is gone, as with a new process; constant over HTTP."""
 
     async def start(self) -> None:
         """Make ready; reaches nobody yet."""
@@ -67,6 +87,25 @@ class Transport(Protocol):
         Raises:
             UpstreamFailure: no connection, a broken one, no answer in time, or bytes that are none.
             TooLargeError, FullError: see `Lease.take`.
+            ForgottenError: see `Call.incarnation`.
+            StrangerError: it is seen how else the other side would be reached, and we do not do that.
+        """
+        ...
+
+    async def notify(self, body: bytes, headers: Mapping[str, str], deadline: float) -> None:
+        """Send a message that has no answer: a notification, or our answer to the other side.
+
+        Whether it was welcome is not told.
+
+        Raises:
+            UpstreamFailure: it could not be sent, or not in time.
+        """
+        ...
+
+    async def end(self, headers: Mapping[str, str], deadline: float) -> None:
+        """End the session that these header fields name, where the transport knows sessions.
+
+        Raises what `notify` raises.
         """
         ...
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_federator.config import Config, Duration, Server, Size, load, of_urls
+from mcp_federator.config import Config, Duration, Server, Size, Upstream, load, of_urls
 from mcp_federator.errors import ConfigError
 from mcp_federator.model import Scope
 from tests.config.reading import SECRET, read, read_upstream, wrong
@@ -337,12 +337,85 @@ def test_an_unknown_key_is_refused_and_the_nearest_offered(text: str, line: str)
     assert wrong(text)[0].startswith(line)
 
 
-@pytest.mark.parametrize("key", ["command", "args", "env", "cwd", "repository", "directory"])
-def test_a_kind_of_upstream_that_does_not_exist_is_an_unknown_key(key: str) -> None:
-    """And the key that is missing instead is named."""
-    lines = wrong(f"upstreams: {{files: {{{key}: x}}}}")
-    assert lines[0].startswith(f"upstreams.files.{key}: unknown key, ")
-    assert lines[1].startswith("upstreams.files.url: missing, expected an http:// or https:// URL")
+ONE = "expected exactly one of `url`, `command`, `repository`, `directory`"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", f"upstreams.a: {ONE}, found none"),
+        ("url: null", f"upstreams.a: {ONE}, found none"),
+        ("prefix: x", f"upstreams.a: {ONE}, found none"),
+        ("url: 'https://x', command: run", f"upstreams.a: {ONE}, found `url` and `command`"),
+        ("repository: 'm:C', directory: .", f"upstreams.a: {ONE}, found `repository` and `directory`"),
+        ("command: ''", "upstreams.a.command: expected the name or the path of a program"),
+        (
+            "command: [npx, -y]",
+            "upstreams.a.command: expected the name or the path of a program, found a list",
+        ),
+        (
+            "command: run, args: -y",
+            "upstreams.a.args: expected a list, each item text without NUL, found text",
+        ),
+        (
+            "command: run, args: [1]",
+            "upstreams.a.args[0]: expected text without NUL, found a number: put it in quotes",
+        ),
+        ("command: run, args: ['\0']", "no YAML: "),
+        ('command: run, args: ["\\0"]', "upstreams.a.args[0]: expected text without NUL"),
+        (
+            "command: run, env: {A=B: x}",
+            "upstreams.a.env.'A=B': expected the name of an environment variable",
+        ),
+        ("command: run, env: {A: true}", "upstreams.a.env.A: expected text without NUL, found true or false"),
+        ("command: run, cwd: nope", "upstreams.a.cwd: expected the path of a directory that is there"),
+        ("command: run, probe_timeout: 0", "upstreams.a.probe_timeout: expected a duration such as "),
+        ("directory: nope", "upstreams.a.directory: expected the path of a directory that is there"),
+        ("directory: there.txt", "upstreams.a.directory: expected the path of a directory that is there"),
+        ("repository: company.People", "upstreams.a.repository: expected a class, written module:Class"),
+        ("repository: 'm:C()'", "upstreams.a.repository: expected a class, written module:Class"),
+        ("url: 'https://x', args: [x]", "upstreams.a.args: expected only beside `command`"),
+        ("url: 'https://x', options: {a: 1}", "upstreams.a.options: expected only beside `repository`"),
+        ("command: run, headers: {A: x}", "upstreams.a.headers: expected only beside `url`"),
+        ("command: run, forward: [x-a]", "upstreams.a.forward: expected only beside `url`"),
+        ("command: run, tls: {verify: false}", "upstreams.a.tls: expected only beside `url`"),
+        ("directory: ., env: {A: x}", "upstreams.a.env: expected only beside `command`"),
+        (
+            "directory: ., breaker: {failures: 1}",
+            "upstreams.a.breaker: expected only beside `url` or `command`",
+        ),
+        ("repository: 'm:C', proxy: env", "upstreams.a.proxy: expected only beside `url`"),
+        ("repository: 'm:C', baggage: true", "upstreams.a.baggage: expected only beside `url` or `command`"),
+    ],
+)
+def test_an_upstream_is_of_one_kind_and_has_the_keys_of_that_kind(
+    text: str, line: str, tmp_path: Path
+) -> None:
+    """A key that would do nothing is refused, not ignored."""
+    (tmp_path / "there.txt").touch()
+    assert wrong(f"upstreams: {{a: {{{text}}}}}", directory=tmp_path)[0].startswith(line)
+
+
+def test_paths_of_an_upstream_begin_at_the_directory_of_the_file(tmp_path: Path) -> None:
+    """So does a program whose name has a slash; any other is left to `PATH`."""
+    (tmp_path / "books").mkdir()
+    read_one = read(
+        """
+        upstreams:
+          a: {command: bin/run, args: [./x], env: {A: "1"}, cwd: books}
+          b: {command: run}
+          c: {command: /bin/run}
+          d: {directory: books}
+          e: {repository: "company.people:People", options: {table: staff, limit: 5}}
+        """,
+        directory=tmp_path,
+    ).upstreams
+    assert read_one["a"] == Upstream(
+        command=str(tmp_path / "bin/run"), args=("./x",), env={"A": "1"}, cwd=str(tmp_path / "books")
+    )
+    assert (read_one["b"].command, read_one["c"].command) == ("run", "/bin/run")
+    assert read_one["d"].directory == str(tmp_path / "books")
+    assert read_one["e"].options == {"table": "staff", "limit": 5}
 
 
 def test_every_mistake_is_told_at_once() -> None:
@@ -362,7 +435,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "server.prot",
         "server.port",
         "upstreams.My",
-        "upstreams.My.url",
+        "upstreams.My",
         "upstreams.docs.url",
         "upstreams.docs.timeout",
     ]

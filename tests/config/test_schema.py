@@ -80,6 +80,9 @@ def test_every_key_of_the_schema_is_described() -> None:
         upstream(headers={"X-A": "Bearer ${T:-x}"}, forward=["x-b"], credential_headers=["x-b"]),
         upstream(prefix=None, native_prefix="", required="${R:-true}", tls=None, proxy="env"),
         upstream(client_capabilities={"a": [1, {"b": None}]}, cache={"default_scope": "public"}),
+        upstream(url=None, command="npx", args=["-y", "${P:-x}"], env={"A": "${V:-y}"}, probe_timeout="1s"),
+        upstream(url=None, repository="company.people:People", options={"table": "staff"}, directory=None),
+        upstream(url=None, directory=str(Path(__file__).parent)),
     ],
 )
 def test_what_the_loader_takes_the_schema_takes(tree: object) -> None:
@@ -116,6 +119,10 @@ def test_what_the_loader_takes_the_schema_takes(tree: object) -> None:
         upstream(url="ftp://x"),
         upstream(url="https://u:p@x"),
         upstream(command="npx"),
+        upstream(url=None),
+        upstream(url=None, command="npx", repository="m:C"),
+        upstream(url=None, command="npx", args="-y"),
+        upstream(url=None, repository="C"),
         upstream(prefix=5),
         upstream(required="yes"),
         upstream(headers={"A B": "x"}),
@@ -207,8 +214,9 @@ def documented_rows() -> dict[str, list[str]]:
 def test_the_examples_in_the_docs_are_valid(tmp_path: Path) -> None:
     """For the schema and for the loader."""
     (tmp_path / "docs-token").write_text("token\n")
+    (tmp_path / "handbook").mkdir()
     examples = re.findall(r"^```yaml\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for example in examples:
         assert is_valid(yaml.safe_load(example))
         assert parse(

@@ -11,7 +11,9 @@ SECRET = "hunter2-hunter2-hunter2"
 CONFIG = Config(
     server=Server(secret=(SECRET,)),
     upstreams={
-        "docs": Upstream(url=f"https://x/?key={SECRET}", headers={"X-Key": SECRET}, timeout=Duration(12))
+        "docs": Upstream(url=f"https://x/?key={SECRET}", headers={"X-Key": SECRET}, timeout=Duration(12)),
+        "files": Upstream(command="run", args=("--key", SECRET), env={"KEY": SECRET}),
+        "people": Upstream(repository="company:People", options={"password": SECRET}),
     },
     files=(Path("federator.yaml"),),
 )
@@ -21,7 +23,7 @@ CONFIG = Config(
 def test_no_secret_is_shown(show: object) -> None:
     """Neither by the configuration nor by a section of it."""
     assert callable(show)
-    for value in (CONFIG, CONFIG.server, CONFIG.upstreams, CONFIG.upstreams["docs"]):
+    for value in (CONFIG, CONFIG.server, CONFIG.upstreams, *CONFIG.upstreams.values()):
         assert SECRET not in show(value)
 
 
@@ -37,7 +39,22 @@ def test_all_else_is_shown() -> None:
 def test_tools_that_print_nicely_get_no_secret_either() -> None:
     """Tracebacks of some tools show locals by `__rich_repr__`."""
     assert SECRET not in str(CONFIG.server.__rich_repr__())
-    assert SECRET not in str(CONFIG.upstreams["docs"].__rich_repr__())
+    for upstream in CONFIG.upstreams.values():
+        assert SECRET not in str(upstream.__rich_repr__())
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        (Upstream(url="https://x"), "http"),
+        (Upstream(command="run"), "stdio"),
+        (Upstream(repository="company:People"), "repository"),
+        (Upstream(directory="/srv"), "directory"),
+    ],
+)
+def test_an_upstream_is_of_the_kind_of_its_key(settings: Upstream, kind: str) -> None:
+    """One of four."""
+    assert settings.kind == kind
 
 
 def test_the_defaults_are_those_of_the_design() -> None:
@@ -64,6 +81,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "cache": {"memory": 64 << 20, "max_ttl": 86400, "stale_if_error": 300, "client_refresh": "loopback"},
         "upstreams": {},
         "files": [],
+        "notes": [],
     }
 
 
@@ -72,6 +90,14 @@ def test_the_defaults_of_an_upstream_are_those_of_the_design() -> None:
     upstream = Upstream(url="https://x")
     assert msgspec.json.decode(msgspec.json.encode(upstream, enc_hook=float)) == {
         "url": "https://x",
+        "command": None,
+        "args": [],
+        "env": {},
+        "cwd": None,
+        "probe_timeout": 5,
+        "repository": None,
+        "options": {},
+        "directory": None,
         "headers": {},
         "forward": [],
         "credential_headers": [],

@@ -198,7 +198,9 @@ class Door:
         for client in self.clients:
             await client.close()
         self.server.close()
+        self.endpoint.drain()
         await self.web.shutdown(PATIENCE)
+        await self.endpoint.close()
         self.log.flush()
         left = asyncio.all_tasks() - self.before
         if left:
@@ -307,6 +309,83 @@ def compact(sent: Any) -> bytes:
 
 def read_fields(method: str = "resources/read") -> dict[str, str | None]:
     return {"MCP-Protocol-Version": VERSION, "Mcp-Method": method, "Mcp-Name": "docs+x://1"}
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "0"},
+    },
+}
+
+
+class LegacyClient:
+    """A client of the 2025 revisions, with a session."""
+
+    def __init__(self, door: Door, session: str, version: str) -> None:
+        self.door = door
+        self.session = session
+        self.version = version
+
+    def sent(self, body: Any, headers: Mapping[str, str | None] | None = None, verb: str = "POST") -> bytes:
+        """The HTTP request for these bytes, or this message."""
+        fields: dict[str, str | None] = {
+            "Mcp-Session-Id": self.session,
+            "MCP-Protocol-Version": None if self.version == "2025-03-26" else self.version,
+            **(headers or {}),
+        }
+        return request(body if isinstance(body, bytes) else compact(body), fields, verb=verb)
+
+    async def post(self, body: Any, headers: Mapping[str, str | None] | None = None) -> Response:
+        return await self.door.ask(self.sent(body, headers))
+
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        id: Any = 1,  # noqa: A002 - the protocol's word
+    ) -> Response:
+        return await self.post(plain(method, params, id=id))
+
+    async def read(self, uri: str = "docs+x://1", **also: Any) -> Response:
+        return await self.ask("resources/read", {"uri": uri}, **also)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Response:
+        return await self.post({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    async def delete(self, headers: Mapping[str, str | None] | None = None) -> Response:
+        return await self.door.ask(self.sent(b"", headers, "DELETE"))
+
+    async def listen(self, headers: Mapping[str, str | None] | None = None) -> Client:
+        """A connection with a stream open, its head read."""
+        client = await self.door.connect()
+        await client.send(self.sent(b"", {"Accept": "text/event-stream", **(headers or {})}, "GET"))
+        return client
+
+
+def plain(
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    id: Any = 1,  # noqa: A002 - the protocol's word
+) -> dict[str, Any]:
+    """A request without `_meta`."""
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
+
+
+async def began(door: Door, version: str = "2025-11-25") -> LegacyClient:
+    """A client that has agreed on this version."""
+    params = {**INITIALIZE["params"], "protocolVersion": version}  # type: ignore[dict-item]
+    response = await door.ask(request(compact({**INITIALIZE, "params": params})))
+    assert response.status == 200
+    session = response.header("Mcp-Session-Id")
+    assert session is not None
+    return LegacyClient(door, session, response.message["result"]["protocolVersion"])
 
 
 async def settle() -> None:

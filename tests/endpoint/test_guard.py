@@ -258,3 +258,20 @@ def test_no_repetition_is_overlooked(names: list[str]) -> None:
     assert (fields.repeated == "cookie") is (lower.count("cookie") > 1)
     assert fields.origins == lower.count("origin")
     assert fields.forwarded == (("x-team",) if "x-team" in lower else ())
+
+
+@pytest.mark.parametrize(
+    ("accept", "allowed"),
+    [
+        ("text/event-stream", True),
+        ("application/json, text/event-stream", True),
+        ("text/*;q=0.1", True),
+        ("*/*", True),
+        ("", True),
+        ("application/json", False),
+        ("*/*, text/event-stream;q=0", False),
+    ],
+)
+def test_accept_of_a_stream(accept: str, allowed: bool) -> None:
+    """Where only events can come, JSON alone is not enough."""
+    assert guard.accepts_events(accept) is allowed

@@ -92,13 +92,13 @@ def test_H36_origin_absent_or_allowed(
             assert response.header("Access-Control-Allow-Origin") == origin
             assert response.header("Vary") == (None if origin is None else "Origin")
             exposed = response.header("Access-Control-Expose-Headers")
-            assert exposed == (None if origin is None else "Cache-Status, Retry-After")
+            assert exposed == (None if origin is None else "Cache-Status, Mcp-Session-Id, Retry-After")
 
     run(body())
 
 
 def test_H36_preflight_names_what_a_page_may_send() -> None:
-    """OPTIONS of an allowed page: POST, MCP's own fields, those of configuration, and for how long."""
+    """OPTIONS of an allowed page: the methods, MCP's own fields, those of configuration, and for how long."""
     door = Door(settings=BEYOND, forwarded=frozenset({"x-team"}))
     asks = {
         "Origin": ALLOWED,
@@ -108,7 +108,7 @@ def test_H36_preflight_names_what_a_page_may_send() -> None:
     response = run(once(request(b"", asks, verb="OPTIONS"), door=door))
     assert response.status == 204
     assert response.header("Content-Length") is None
-    assert response.header("Access-Control-Allow-Methods") == "POST"
+    assert response.header("Access-Control-Allow-Methods") == "GET, POST, DELETE"
     assert response.header("Access-Control-Max-Age") == "7200"
     allowed = {name.lower() for name in (response.header("Access-Control-Allow-Headers") or "").split(", ")}
     assert allowed >= {
@@ -133,14 +133,17 @@ def test_H36_error_reaches_an_allowed_page() -> None:
 
 @pytest.mark.parametrize("verb", ["GET", "DELETE", "PUT", "PATCH", "HEAD", "TRACE"])
 def test_H34_other_methods_are_not_allowed(verb: str) -> None:
-    """405 naming what is allowed: no stream to get, no session to delete."""
+    """405 naming what is allowed: without a legacy session no stream to get, and none to delete."""
 
     async def body() -> None:
         async with Door() as door:
-            headers = {"Mcp-Session-Id": "s1", "Last-Event-ID": "7", "Accept": "text/event-stream"}
+            headers = {"Last-Event-ID": "7", "Accept": "text/event-stream"}
             response = await door.ask(request(b"", headers, verb=verb), head_only=verb == "HEAD")
             assert response.status == 405
-            assert response.header("Allow") == "POST, OPTIONS"
+            stray = {**headers, "Mcp-Session-Id": "s1", "MCP-Protocol-Version": "2026-07-28"}
+            response = await door.ask(request(b"", stray, verb=verb), head_only=verb == "HEAD")
+            assert response.status == 405
+            assert response.header("Allow") == "GET, POST, DELETE, OPTIONS"
             assert response.header("Mcp-Session-Id") is None
 
     run(body())
@@ -542,7 +545,9 @@ def test_log_tells_each_request() -> None:
         async with Door() as door:
             response = await door.post(read("docs+x://1", id="a"))
             await door.ask(request(b"", verb="GET"))
-            await door.post({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {}})
+            await door.ask(
+                request(compact({"jsonrpc": "2.0", "id": 2, "method": "initialize", "params": {}}))
+            )
             hit, got, legacy = door.told
             assert hit == hit | {
                 "id": "a",

@@ -12,6 +12,7 @@ from fastmcp.client import Client as FastClient
 from fastmcp.client.transports import StreamableHttpTransport
 from mcp.client.caching import CacheConfig
 from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     ListResourcesResult,
@@ -126,6 +127,13 @@ async def sdk_pinned(url: str, headers: Mapping[str, str] | None = None) -> Asyn
     """The client of mcp that takes the modern version for granted."""
     async with sdk(url, headers, mode=MODERN) as reader:
         yield reader
+
+
+@asynccontextmanager
+async def sdk_stdio(server: StdioServerParameters, *, mode: str = "auto") -> AsyncIterator[Reader]:
+    """The client of mcp before a server that it starts itself."""
+    async with Client(server, mode=mode, cache=None) as client:
+        yield _Sdk(client)
 
 
 @asynccontextmanager

@@ -209,6 +209,27 @@ def discovered(
     } | members
 
 
+def initialized(
+    version: str = "2025-11-25",
+    capabilities: Mapping[str, Any] | None = None,
+    *,
+    session: str | None = None,
+    **members: Any,
+) -> Answer:
+    """A legacy server's answer to `initialize`; `session` is its id, `members` replace or add."""
+    found = {
+        "protocolVersion": version,
+        "capabilities": {"resources": {}} if capabilities is None else dict(capabilities),
+        "serverInfo": {"name": "wire", "version": "1.0"},
+    } | members
+    return result(found, headers={} if session is None else {"Mcp-Session-Id": session})
+
+
+def accepted() -> Answer:
+    """What is said to a notification."""
+    return reply(status=202, content_type=None)
+
+
 def by_uri(known: Mapping[str, dict[str, Any] | bytes]) -> Answer:
     """A read, answered on exact match alone."""
 

@@ -3,9 +3,9 @@
 import pytest
 
 from mcp_federator.errors import McpError
-from mcp_federator.model import Era
-from mcp_federator.protocol.era import of_post, of_probe
-from mcp_federator.protocol.jsonrpc import Reply, decode_reply, decode_request
+from mcp_federator.model import Era, Method
+from mcp_federator.protocol.era import is_doubtful, is_session_lost, of_post, of_probe
+from mcp_federator.protocol.jsonrpc import ErrorObject, Reply, decode_reply, decode_request
 
 MODERN_META = b'"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"%b"}}'
 
@@ -33,6 +33,16 @@ def post(rest: bytes = b"", method: bytes = b"resources/list") -> bytes:
         ),
         pytest.param(None, None, post(method=b"initialize"), Era.LEGACY, id="H34-initialize"),
         pytest.param("2025-06-18", None, post(method=b"initialize"), Era.LEGACY, id="initialize-with-header"),
+        pytest.param(
+            "2026-07-28", None, post(method=b"initialize"), Era.LEGACY, id="initialize-modern-header"
+        ),
+        pytest.param(
+            "2026-07-28",
+            None,
+            post(MODERN_META % b"2026-07-28", b"initialize"),
+            Era.MODERN,
+            id="initialize-modern-meta",
+        ),
         pytest.param(None, "s", post(), Era.LEGACY, id="session"),
         pytest.param("2025-11-25", "s", post(), Era.LEGACY, id="older-header-and-session"),
         pytest.param("2025-03-26", None, post(), Era.LEGACY, id="older-header"),
@@ -104,3 +114,68 @@ def test_an_upstream_shows_its_era_by_its_answer_to_the_probe(
 ) -> None:
     """A recognised answer means modern, a refusal legacy; passing troubles decide nothing."""
     assert of_probe(status, reply) is era
+
+
+def failed(code: int) -> Reply:
+    return Reply(error=ErrorObject(code, "no"))
+
+
+RESULT = decode_reply(b'{"jsonrpc":"2.0","id":1,"result":{}}', 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "lost"),
+    [
+        pytest.param(404, None, True, id="404"),
+        pytest.param(404, failed(-32600), True, id="python-sdk"),
+        pytest.param(404, failed(-32001), True, id="typescript-sdk"),
+        pytest.param(400, failed(-32000), True, id="server-everything"),
+        pytest.param(404, failed(-32002), False, id="no-such-resource"),
+        pytest.param(404, failed(-32602), False, id="no-such-resource-of-another-kind"),
+        pytest.param(404, failed(-32601), False, id="no-such-method"),
+        pytest.param(400, failed(-32600), False, id="another-complaint"),
+        pytest.param(400, None, False, id="400"),
+        pytest.param(405, None, False, id="405"),
+        pytest.param(200, failed(-32000), False, id="an-error-with-200"),
+        pytest.param(200, RESULT, False, id="result"),
+        pytest.param(500, None, False, id="500"),
+    ],
+)
+def test_H18_how_a_lost_session_is_told(status: int, reply: Reply | None, lost: bool) -> None:
+    """404, or 400 with a code of no meaning; not where the body says that something else is missing."""
+    assert is_session_lost(status, reply) is lost
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "of_modern", "of_legacy"),
+    [
+        pytest.param(200, RESULT, False, False, id="result"),
+        pytest.param(400, None, True, True, id="400"),
+        pytest.param(404, None, True, True, id="404"),
+        pytest.param(405, None, True, True, id="405"),
+        pytest.param(400, failed(-32600), True, True, id="missing-session"),
+        pytest.param(400, failed(-32000), True, True, id="no-session"),
+        pytest.param(404, failed(-32601), True, True, id="no-such-method"),
+        pytest.param(400, failed(-32602), False, True, id="params"),
+        pytest.param(200, failed(-32602), False, False, id="not-found"),
+        pytest.param(404, failed(-32002), True, False, id="not-found-of-legacy"),
+        pytest.param(400, failed(-32020), False, True, id="headers"),
+        pytest.param(400, failed(-32021), False, True, id="capability"),
+        pytest.param(400, failed(-32022), True, True, id="version"),
+        pytest.param(200, failed(-32022), True, True, id="version-with-200"),
+        pytest.param(200, failed(-32601), False, False, id="no-such-method-with-200"),
+        pytest.param(401, None, False, False, id="401"),
+        pytest.param(429, None, False, False, id="429"),
+        pytest.param(500, None, False, False, id="500"),
+    ],
+)
+def test_what_fits_an_era(status: int, reply: Reply | None, of_modern: bool, of_legacy: bool) -> None:
+    """An answer to a read that a server of the era would not have given makes doubtful what it is."""
+    assert is_doubtful(Era.MODERN, Method.READ, status, reply) is of_modern
+    assert is_doubtful(Era.LEGACY, Method.READ, status, reply) is of_legacy
+
+
+@pytest.mark.parametrize("method", [Method.LIST, Method.TEMPLATES])
+def test_a_modern_server_may_lack_a_list(method: Method) -> None:
+    """404 and -32601 are what the specification asks for then."""
+    assert not is_doubtful(Era.MODERN, method, 404, failed(-32601))

@@ -51,7 +51,7 @@ class Asker:
 
     def __init__(
         self,
-        url: str,
+        url: str | None,
         *,
         clock: Clock | None = None,
         budget: int = 256 << 20,
@@ -107,17 +107,17 @@ class Asker:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How requests ended, probes left out."""
+        """How requests ended, probes and handshakes left out."""
         found: dict[str, int] = {}
         for line in self.metrics.render()[0].decode().splitlines():
-            if (match := _COUNT.match(line)) and match[1] != Method.DISCOVER:
+            if (match := _COUNT.match(line)) and match[1] not in {Method.DISCOVER, "other"}:
                 found[match[2]] = found.get(match[2], 0) + int(match[3])
         return found
 
 
 async def settled(asker: Asker) -> None:
     """Until nothing goes on behind an answer: no probe, and no stream that has still to end."""
-    while tasks := [*asker.client._discovery._probes.values(), *asker.transport._lingering]:
+    while tasks := [*asker.client._discovery._probes.tasks.values(), *asker.transport._lingering]:
         await asyncio.wait(tasks)
         await asyncio.sleep(0)
 
@@ -133,7 +133,7 @@ def items(answer: Answer) -> Any:
 
 
 @asynccontextmanager
-async def asking(url: str, **options: Any) -> AsyncIterator[Asker]:
+async def asking(url: str | None, **options: Any) -> AsyncIterator[Asker]:
     """A client that has begun to probe; nothing of it is left at the end."""
     asker = Asker(url, **options)
     await asker.client.start()

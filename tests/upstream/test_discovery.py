@@ -13,6 +13,10 @@ A, B = (Caller(headers={"authorization": token}) for token in "ab")
 REFUSED = UpstreamFailure("alpha", Reason.REFUSED, "401", personal=True)
 
 
+LEGACY = Known(Era.LEGACY, Discovered(("2025-06-18",), resources=True))
+STRANGE = Known(Era.LEGACY, problem="another transport")
+
+
 def modern(ttl_ms: int = 0) -> Known:
     return Known(Era.MODERN, Discovered(("2026-07-28",), resources=True, ttl_ms=ttl_ms))
 
@@ -26,11 +30,13 @@ class Upstream:
         self.gate = asyncio.Event()
         self.gate.set()
         self.clock = Clock()
+        self.incarnation = 0
         self.discovery = Discovery(
             self.ask,
             partition=lambda caller: caller.headers.get("authorization", "").encode(),
             max_life=max_life,
             clock=self.clock,
+            incarnation=lambda: self.incarnation,
         )
 
     async def ask(self, caller: Caller) -> Known:
@@ -115,10 +121,10 @@ def test_knowledge_grows_old(ttl_ms: int, life: float) -> None:
         assert await upstream.discovery.know(ANYONE, inf) == modern(ttl_ms)
         assert len(upstream.asked) == 1
         upstream.clock.now += 1
-        upstream.says = Known(Era.LEGACY)
+        upstream.says = LEGACY
         assert await upstream.discovery.know(A, inf) == modern(ttl_ms)
         await upstream.settle()
-        assert await upstream.discovery.know(A, inf) == Known(Era.LEGACY)
+        assert await upstream.discovery.know(A, inf) == LEGACY
         assert upstream.asked == [ANYONE, A]
 
     run(body())
@@ -149,11 +155,83 @@ def test_doubt_asks_again_but_not_with_each_request() -> None:
         await upstream.discovery.know(ANYONE, inf)
         for seconds, asked in ((0, 1), (DOUBT, 2), (0, 2), (DOUBT, 3)):
             upstream.clock.now += seconds
-            upstream.discovery.refresh(ANYONE, pause=DOUBT)
-            await upstream.settle()
+            known = upstream.discovery.known
+            assert known is not None
+            assert await upstream.discovery.reconsider(known, ANYONE, inf) == modern()
             assert len(upstream.asked) == asked
 
     run(body())
+
+
+def test_who_doubts_what_is_known_no_more_is_told_what_is() -> None:
+    """Somebody else found out meanwhile; nobody is asked again."""
+
+    async def body() -> None:
+        upstream = Upstream(LEGACY)
+        await upstream.discovery.know(ANYONE, inf)
+        assert await upstream.discovery.reconsider(modern(), ANYONE, inf) == LEGACY
+        assert len(upstream.asked) == 1
+
+    run(body())
+
+
+def test_those_who_doubt_together_wait_for_one_probe() -> None:
+    """Ten answers that do not fit cause one probe, and all ten learn what it says."""
+
+    async def body() -> None:
+        upstream = Upstream(modern())
+        known = await upstream.discovery.know(ANYONE, inf)
+        upstream.clock.now += DOUBT
+        upstream.says = LEGACY
+        doubts = (upstream.discovery.reconsider(known, ANYONE, inf) for _ in range(10))
+        assert await asyncio.gather(*doubts) == [LEGACY] * 10
+        assert len(upstream.asked) == 2
+
+    run(body())
+
+
+def test_what_cannot_be_asked_is_found_out_anew() -> None:
+    """An upstream that is none we can ask is probed again before the next answer, after some seconds."""
+
+    async def body() -> None:
+        upstream = Upstream(STRANGE)
+        for seconds, asked in ((0, 1), (DOUBT - 1, 1), (1, 2), (0, 2)):
+            upstream.clock.now += seconds
+            assert await upstream.discovery.know(ANYONE, inf) == STRANGE
+            assert len(upstream.asked) == asked
+        upstream.clock.now += DOUBT
+        upstream.says = LEGACY
+        assert await upstream.discovery.know(ANYONE, inf) == LEGACY
+
+    run(body())
+
+
+def test_what_was_started_anew_is_probed_again() -> None:
+    """What was learnt of an earlier incarnation is not used for the next one."""
+
+    async def body() -> None:
+        upstream = Upstream(modern())
+        await upstream.discovery.know(ANYONE, inf)
+        upstream.incarnation = 1
+        upstream.says = Known(Era.LEGACY, LEGACY.discovered, incarnation=1)
+        for _ in range(2):
+            assert await upstream.discovery.know(ANYONE, inf) == upstream.says
+        assert len(upstream.asked) == 2
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("known", "version"),
+    [
+        pytest.param(modern(), "2026-07-28", id="modern"),
+        pytest.param(LEGACY, "2025-06-18", id="legacy"),
+        pytest.param(STRANGE, "", id="none"),
+    ],
+)
+def test_the_version_that_is_spoken(known: Known, version: str) -> None:
+    """The modern one, the one agreed on, or none."""
+    assert known.version == version
 
 
 def test_a_probe_goes_on_when_its_asker_leaves() -> None:

@@ -1,0 +1,215 @@
+"""Files below one directory, reached so that nothing else ever is.
+
+Every step goes from an open directory to one name in it and follows no symlink (`O_NOFOLLOW`), so it does
+not matter what is swapped for what, or when: a name is a folder or a file of that very folder, or not there.
+The root alone is a path, and may be a symlink; it is opened anew for each call.
+
+A path is a tuple of names, as bytes.  Names that begin with a dot are hidden: neither listed nor opened.
+
+Hazards:
+- To open some things is to do something: a FIFO waits, a device may act.  What is no regular file when it is
+  looked at is not opened, and what became something else by then is opened without waiting, and left.
+- Everything here blocks, and a file system may hang.
+"""
+
+import errno
+import heapq
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Final, TypeAlias
+
+import msgspec
+
+from mcp_federator.upstream.limits import TooLargeError
+
+Path: TypeAlias = tuple[bytes, ...]
+
+MAX_DEPTH: Final = 64
+"""Names in a path."""
+
+MAX_PATH_BYTES: Final = 2048
+
+_BATCH: Final = 1000
+_CHUNK: Final = 1 << 20
+_TRIES: Final = 3
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A file: its path, size in bytes, and when it was changed, in seconds since 1970."""
+
+    path: Path
+    size: int
+    changed: float
+
+
+@contextmanager
+def root(path: str) -> Iterator[int]:
+    """The open root; raises OSError."""
+    folder = os.open(path, _FOLDER)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def is_shown(name: bytes) -> bool:
+    """Whether a name is one of those that are shown."""
+    return not name.startswith(b".") and b"\\" not in name
+
+
+def read(folder: int, path: Path, limit: int) -> bytes:
+    """The bytes of a file.
+
+    One that is written meanwhile is read again, at most three times; what was read last is taken.
+
+    Raises:
+        OSError: there is no such regular file, or it may not be read.
+        TooLargeError: it has more than `limit` bytes.
+    """
+    if not path or len(path) > MAX_DEPTH or not all(map(is_shown, path)):
+        raise FileNotFoundError(errno.ENOENT, "no such path")
+    *folders, name = path
+    opened = folder
+    try:
+        for each in folders:
+            inner = os.open(each, _FOLDER | os.O_NOFOLLOW, dir_fd=opened)
+            if opened != folder:
+                os.close(opened)
+            opened = inner
+        return _read(opened, name, limit)
+    finally:
+        if opened != folder:
+            os.close(opened)
+
+
+def _read(folder: int, name: bytes, limit: int) -> bytes:
+    if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        raise FileNotFoundError(errno.ENOENT, "no regular file")
+    file = os.open(name, _FILE, dir_fd=folder)
+    try:
+        before = os.fstat(file)
+        if not stat.S_ISREG(before.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "no regular file")
+        for _ in range(_TRIES - 1):
+            data = _bytes(file, limit)
+            after = os.fstat(file)
+            if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):
+                return data
+            before = after
+        return _bytes(file, limit)
+    finally:
+        os.close(file)
+
+
+def _bytes(file: int, limit: int) -> bytes:
+    parts = []
+    size = 0
+    while part := os.pread(file, min(_CHUNK, limit + 1 - size), size):
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise TooLargeError(f"more than {limit} bytes")
+    return b"".join(parts)
+
+
+class Walk:
+    """A walk over the regular files that can be read, in the order of their paths.
+
+    A folder that cannot be read, or vanishes meanwhile, costs only itself; so does one that is too deep.
+
+    Args:
+        steps: names to look at before it is cut short.
+        until: seconds by `clock`, after which it fails.
+        clock: seconds, never going back.
+
+    Attributes:
+        last: the path looked at last, where it can go on.
+        cut: it was cut short.
+    """
+
+    def __init__(self, steps: int, until: float, clock: Callable[[], float] = monotonic) -> None:
+        self._steps = steps
+        self._until = until
+        self._clock = clock
+        self.last: Path = ()
+        self.cut = False
+
+    def files(self, folder: int, after: Path, path: Path = ()) -> Iterator[Entry]:
+        """The files below an open folder, whose path is `path`; only those behind `after`, a path in it.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        first = after[0] if after else None
+        for name, is_folder in self._names(folder, first):
+            here = (*path, name)
+            self._steps -= 1
+            if self._steps < 0:
+                self.cut = True
+                return
+            self.last = here
+            if sum(map(len, here)) + len(here) > MAX_PATH_BYTES:
+                continue
+            if is_folder:
+                yield from self._below(folder, name, after[1:] if name == first else (), here)
+                if self.cut:
+                    return
+            elif name != first and (entry := _entry(folder, name, here)) is not None:
+                yield entry
+
+    def _below(self, folder: int, name: bytes, after: Path, here: Path) -> Iterator[Entry]:
+        if len(here) >= MAX_DEPTH:
+            return
+        try:
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError:
+            return
+        try:
+            yield from self.files(inner, after, here)
+        finally:
+            os.close(inner)
+
+    def _names(self, folder: int, first: bytes | None) -> Iterator[tuple[bytes, bool]]:
+        """The names in a folder from `first` on, in order, and which are folders; a batch at a time."""
+        after: bytes | None = None
+        while True:
+            try:
+                with os.scandir(folder) as found:
+                    batch = heapq.nsmallest(_BATCH, self._shown(found, first, after))
+            except TimeoutError:
+                raise
+            except OSError:
+                return
+            yield from batch
+            if len(batch) < _BATCH:
+                return
+            after = batch[-1][0]
+
+    def _shown(
+        self, found: Iterable[os.DirEntry[str]], first: bytes | None, after: bytes | None
+    ) -> Iterator[tuple[bytes, bool]]:
+        for number, each in enumerate(found):
+            if not number % _BATCH and self._clock() > self._until:
+                raise TimeoutError
+            name = os.fsencode(each.name)
+            if not is_shown(name) or (first and name < first) or (after and name <= after):
+                continue
+            is_folder = each.is_dir(follow_symlinks=False)
+            if is_folder or each.is_file(follow_symlinks=False):
+                yield name, is_folder
+
+
+def _entry(folder: int, name: bytes, path: Path) -> Entry | None:
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        readable = os.access(name, os.R_OK, dir_fd=folder, effective_ids=True)
+    except OSError:
+        return None
+    if not readable or not stat.S_ISREG(found.st_mode):
+        return None
+    return Entry(path, found.st_size, found.st_mtime)
