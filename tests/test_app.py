@@ -210,7 +210,7 @@ def test_what_a_reload_cannot_change_is_named(tmp_path: Path, caplog: pytest.Log
 
     async def check() -> None:
         files = Files(tmp_path)
-        files.write("{}")
+        files.write("")
         async with running(files.app()) as it:
             files.write("cache: {memory: 1MiB, max_ttl: 1h, client_refresh: never}")
             files.path.write_text(files.path.read_text().replace("grace: 1", "grace: 1.5"))
