@@ -189,7 +189,9 @@ class Client:
 
     async def _fetch(self, query: Query, caller: Caller) -> Answer:
         deadline = self._deadline()
-        if not (await self._in_time(self._discovery.know(caller, deadline))).resources:
+        known = await self._in_time(self._discovery.know(caller, deadline))
+        # What was declared to one caller says nothing of what another may have.
+        if not known.resources and not self._credentials.forwards:
             if query.uri is not None:
                 raise self._door.not_found(query.uri)
             return self._door.empty(self._nothing()).answer
@@ -363,8 +365,14 @@ class Client:
         self._metrics.upstream_up(self._name, up)
 
     def _nothing(self) -> Hint:
-        """The hint of what an upstream does not offer: true for all, as long as what is known of it."""
-        return Hint(int(self._discovery.remaining() * 1000), Scope.PUBLIC)
+        """The hint of what an upstream does not offer: true for all, as long as what is known of it.
+
+        Where it is told who asks, it may offer it to others.
+        """
+        if self._credentials.forwards:
+            return Hint(0, Scope.PRIVATE)
+        trusted = self._settings.cache.trust_public
+        return Hint(int(self._discovery.remaining() * 1000), Scope.PUBLIC if trusted else Scope.PRIVATE)
 
     def _lists_of(self, caller: Caller) -> bytes:
         """Whose lists these are: everything forwarded may make them others."""

@@ -149,7 +149,9 @@ def test_what_ends_a_connection_lets_its_reply_go_first(how: str, when: str) -> 
             client = await door.connect()
             await client.send(request(read()))
             assert (await client.receive()).status == 200
-            assert await client.at_end()
+            if when == "before" or how in {"force_close", "shutdown"}:
+                # The others may find the connection idle already, and leave its end to `shutdown`.
+                assert await client.at_end()
             await asyncio.gather(*endings)
 
     run(body())
