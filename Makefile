@@ -27,7 +27,7 @@ fix: $(VENV)/.all      ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.all    ## the ratios that docs/architecture.md promises; needs wrk
+bench: $(VENV)/.all    ## speed and memory against a bare handler; needs wrk
 	$(BIN)/python -m benchmarks
 
 clean:                 ## remove what was set up

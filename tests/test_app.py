@@ -206,6 +206,76 @@ def test_a_stop_ends_although_a_request_does_not() -> None:
     asyncio.run(check())
 
 
+def test_what_a_reload_cannot_change_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Keys that need a restart are named, and only those that changed."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        files.write("")
+        async with running(files.app()) as it:
+            files.write("cache: {memory: 1MiB, max_ttl: 1h, client_refresh: never}")
+            files.path.write_text(files.path.read_text().replace("grace: 1", "grace: 1.5"))
+            await reloaded(it, "applied")
+
+    asyncio.run(check())
+    named = [record.getMessage() for record in caplog.records if "after a restart" in record.getMessage()]
+    assert [line.split()[0] for line in named] == ["server.grace", "cache.memory", "cache.client_refresh"]
+
+
+def test_an_upstream_that_is_gone_leaves_the_metrics(tmp_path: Path) -> None:
+    """After a reload no gauge speaks of an upstream that is no longer configured."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        async with Wire(serving()) as wire:
+            files.write(f"upstreams: {{a: {{url: {wire.url}}}, b: {{url: {wire.url}}}}}")
+            async with running(files.app()) as it:
+                await it.page()
+                files.write(f"upstreams: {{b: {{url: {wire.url}}}}}")
+                await reloaded(it, "applied")
+                metrics = (await it.get("/metrics")).body.decode()
+                assert 'mcp_federator_upstream_up{upstream="b"} 1.0' in metrics
+                assert 'mcp_federator_upstream_up{upstream="a"}' not in metrics
+
+    asyncio.run(check())
+
+
+def test_a_request_under_way_outlives_a_reload(tmp_path: Path) -> None:
+    """What began with an upstream that a reload replaces is answered by it."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        gate = asyncio.Event()
+        async with Wire({READ: result(contents("x://1", "old"), after=gate)}) as wire:
+            files.write(f"upstreams: {{a: {{url: {wire.url}}}}}")
+            async with running(files.app()) as it:
+                reading = asyncio.create_task(it.read("a+x://1"))
+                await until(lambda: len(wire.calls(READ)) == 1)
+                files.write(f"upstreams: {{a: {{url: {wire.url}, timeout: 9s}}}}")
+                await reloaded(it, "applied")
+                gate.set()
+                assert (await reading).result["contents"][0]["text"] == "old"
+
+    asyncio.run(check())
+
+
+def test_sighup_reloads(tmp_path: Path) -> None:
+    """SIGHUP reads the configuration anew."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        async with Wire(serving()) as wire:
+            files.write(f"upstreams: {{a: {{url: {wire.url}}}}}")
+            async with running(App(files.read(), reload=files.read)) as it:
+                files.write(f"upstreams: {{b: {{url: {wire.url}}}}}")
+                os.kill(os.getpid(), signal.SIGHUP)
+                async with asyncio.timeout(PATIENCE):
+                    while (await it.page()).uris != ["b+x://1"]:
+                        pass
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_app(number: signal.Signals) -> None:
     """SIGTERM and SIGINT end `run` without an error."""

@@ -146,6 +146,22 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
         child.wait_for(r'\{"time":')
 
 
+def test_the_files_a_configuration_names_are_watched(tmp_path: Path) -> None:
+    """Another secret in a `${file:}` is another digest, and so is a file that is gone."""
+    (tmp_path / "token").write_text("one")
+    file = tmp_path / "federator.yaml"
+    file.write_text("upstreams: {a: {url: 'http://127.0.0.1:9/', headers: {X-Key: '${file:token}'}}}")
+    given = config.load(file, {})
+    digests = [cli._digest(given)]
+    (tmp_path / "token").write_text("two")
+    digests.append(cli._digest(given))
+    (tmp_path / "token").unlink()
+    digests.append(cli._digest(given))
+    file.write_text(file.read_text() + "\n")
+    digests.append(cli._digest(given))
+    assert len(set(digests)) == 4
+
+
 def test_schema_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     """`schema` prints the JSON Schema and `version` the version."""
     assert cli.main(["schema"]) == 0

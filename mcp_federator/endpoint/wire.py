@@ -17,6 +17,7 @@ Hazards:
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
@@ -47,6 +48,12 @@ SEND_SECONDS: Final = 300.0
 
 _AT_ONCE: Final = 32 << 10
 """So much fits into an empty transport's buffer with ease: sending it never has to wait."""
+
+_WRITES_PIECES: Final = not (
+    (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
+)
+"""In these versions `writelines` of asyncio's own loops pauses nobody, and a client that does not read goes
+unnoticed."""
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -93,22 +100,8 @@ class Reply(web.StreamResponse):
             return
         self._req = None
         self._eof_sent = True
-        body = self.body
-        length = b"" if self._status in _BODILESS else b"Content-Length: %d\r\n" % len(body)
-        connection = b""
-        if not self._keep_alive:
-            connection = b"Connection: close\r\n"
-        elif request.version == HttpVersion10:
-            connection = b"Connection: keep-alive\r\n"
-        if request.method == "HEAD":
-            body = b""
-        head = b"%b%b%b%b%b\r\n" % (
-            _STATUS_LINES[self._status],
-            date_line(int(time.time())),
-            self.fields,
-            connection,
-            length,
-        )
+        body = b"" if request.method == "HEAD" else self.body
+        head = self._head(request)
         to = request.protocol
         transport = to.transport
         if transport is None or transport.is_closing():
@@ -117,8 +110,11 @@ class Reply(web.StreamResponse):
             if self._keep_alive and len(body) < _AT_ONCE and to.hold(head + body):
                 return
             to.let_go()
-        # Two pieces: a large body is not copied only to stand behind its head.
-        transport.writelines((head, body) if body else (head,))
+        if _WRITES_PIECES:
+            # A large body is not copied only to stand behind its head.
+            transport.writelines((head, body) if body else (head,))
+        else:
+            transport.write(head + body)
         if not to.writing_paused:
             return
         try:
@@ -127,6 +123,21 @@ class Reply(web.StreamResponse):
         except TimeoutError:
             transport.abort()
             raise ConnectionResetError from None
+
+    def _head(self, request: web.BaseRequest) -> bytes:
+        length = b"" if self._status in _BODILESS else b"Content-Length: %d\r\n" % len(self.body)
+        connection = b""
+        if not self._keep_alive:
+            connection = b"Connection: close\r\n"
+        elif request.version == HttpVersion10:
+            connection = b"Connection: keep-alive\r\n"
+        return b"%b%b%b%b%b\r\n" % (
+            _STATUS_LINES[self._status],
+            date_line(int(time.time())),
+            self.fields,
+            connection,
+            length,
+        )
 
 
 class Server(web.Server):

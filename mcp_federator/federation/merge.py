@@ -295,10 +295,19 @@ def _served(parts: tuple[Answer, ...], asked: int) -> Served:
     served = [part.served for part in parts]
     outcomes = [one.outcome for one in served]
     upstreams = tuple(dict.fromkeys(name for one in served for name in one.upstreams))
-    hits = outcomes.count(Outcome.HIT) + outcomes.count(Outcome.STALE)
+    # A stale copy is one for which nobody was asked; one that stands in for a failure was no hit.
+    hits = sum(
+        one.outcome is Outcome.HIT or (one.outcome is Outcome.STALE and one.detail != "stale-if-error")
+        for one in served
+    )
     if hits < asked:
-        refreshed = any(one.refreshed for one in served)
-        return Served(hits=hits, misses=asked - hits, refreshed=refreshed, upstreams=upstreams)
+        return Served(
+            found_stale=Outcome.STALE in outcomes,
+            refreshed=any(one.refreshed for one in served),
+            hits=hits,
+            misses=asked - hits,
+            upstreams=upstreams,
+        )
     return Served(
         outcome=Outcome.STALE if Outcome.STALE in outcomes else Outcome.HIT,
         tier=Tier.REDIS if any(one.tier is Tier.REDIS for one in served) else Tier.MEMORY,

@@ -124,6 +124,7 @@ class Client:
         self._credentials = credentials
         self._process_slots = slots
         self._slots = Slots(settings.max_in_flight)
+        self._scope_of_nothing = Scope.PUBLIC if settings.cache.trust_public else Scope.PRIVATE
         self._transport: Transport = (
             Stdio(name, settings, budget=budget, clock=clock)
             if settings.kind == "stdio"
@@ -202,7 +203,9 @@ class Client:
 
     async def _fetch(self, query: Query, caller: Caller) -> Answer:
         deadline = self._deadline()
-        if not self._askable(await self._know(caller, deadline)).resources:
+        known = self._askable(await self._know(caller, deadline))
+        # What was declared to one caller says nothing of what another may have.
+        if not known.resources and not self._credentials.forwards:
             if query.uri is not None:
                 raise self._door.not_found(query.uri)
             return self._door.empty(self._nothing()).answer
@@ -330,11 +333,16 @@ class Client:
         return passed.answer
 
     def _nothing(self) -> Hint:
-        """The hint of what an upstream does not offer: true for all, as long as what it said of itself."""
+        """The hint of what an upstream does not offer: true for all, as long as what it said of itself.
+
+        Where it is told who asks, it may offer it to others.
+        """
+        if self._credentials.forwards:
+            return Hint(0, Scope.PRIVATE)
         known = self._discovery.known
         if known is None or known.era is Era.LEGACY:
             return self._door.hint()
-        return Hint(int(self._discovery.remaining() * 1000), Scope.PUBLIC)
+        return Hint(int(self._discovery.remaining() * 1000), self._scope_of_nothing)
 
     def _lists_of(self, caller: Caller) -> bytes:
         """Whose lists these are: everything forwarded may make them others."""

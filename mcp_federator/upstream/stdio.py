@@ -114,7 +114,9 @@ class _Talk:
 
     def receive(self, chunk: bytes) -> None:
         """Take what came on stdout, cut anywhere."""
-        for line in self._lines.feed(chunk):
+        lines = self._lines.feed(chunk)
+        self._held.close()  # what has ended is its asker's now
+        for line in lines:
             if isinstance(line, TooLong):
                 self._refuse(line)
             else:
@@ -177,7 +179,6 @@ class _Talk:
 
     def _hold(self) -> None:
         """Account for the line that has begun."""
-        self._held.close()
         if self._lines.pending:
             try:
                 self._held.enter_context(self._budget.lease(self._limit)).take(self._lines.pending)

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from mcp_federator.endpoint.wire import Server
-from mcp_federator.model import Answer
+from mcp_federator.model import Answer, Caller, Query
 from tests.endpoint.door import (
     HIT,
     Client,
@@ -84,6 +84,75 @@ def test_connection_serves_many_requests_at_once() -> None:
             client = await door.connect()
             await client.send(b"".join(request(read(id=n)) for n in range(20)))
             assert [(await client.receive()).message["id"] for _ in range(20)] == list(range(20))
+
+    run(body())
+
+
+def test_small_and_large_replies_keep_their_order() -> None:
+    """A reply that waits for the loop's turn is never overtaken by one that does not."""
+
+    async def sized(query: Query, _: Caller) -> Answer:
+        size = 100_000 if (query.uri or "").endswith("large") else 10
+        return Answer(b'"contents":[{"uri":"x","text":"%b"}]' % (b"x" * size), HIT.hint)
+
+    async def body() -> None:
+        async with Door(ScriptedSource(sized)) as door:
+            client = await door.connect()
+            kinds = ["small", "large", "small", "small", "large", "large", "small"] * 3
+            await client.send(
+                b"".join(request(read(f"docs+x://{kind}", id=n)) for n, kind in enumerate(kinds))
+            )
+            replies = [await client.receive() for _ in kinds]
+            assert [reply.message["id"] for reply in replies] == list(range(len(kinds)))
+            assert [len(reply.body) > 100_000 for reply in replies] == [kind == "large" for kind in kinds]
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("how", "when"),
+    [
+        *((how, when) for how in ("close", "shutdown", "pre_shutdown") for when in ("before", "in its turn")),
+        # Before the reply, it gives the reply up.
+        ("force_close", "in its turn"),
+    ],
+)
+def test_what_ends_a_connection_lets_its_reply_go_first(how: str, when: str) -> None:
+    """A reply that was made is written, whatever ends the connection before the loop's next turn."""
+    doors: list[Door] = []
+    endings: list[asyncio.Future[None]] = []
+
+    def end() -> None:
+        web_server = doors[0].web
+        (connection,) = web_server.connections
+        match how:
+            case "close":
+                connection.close()
+            case "force_close":
+                connection.force_close()
+            case "shutdown":
+                endings.append(asyncio.ensure_future(connection.shutdown(1)))
+            case "pre_shutdown":
+                web_server.pre_shutdown()
+
+    async def ending(*_: object) -> Answer:
+        if when == "before":
+            end()
+        else:
+            # Scheduled before the reply is, it runs right before the reply would be written.
+            asyncio.get_running_loop().call_soon(end)
+        return HIT
+
+    async def body() -> None:
+        async with Door(ScriptedSource(ending)) as door:
+            doors.append(door)
+            client = await door.connect()
+            await client.send(request(read()))
+            assert (await client.receive()).status == 200
+            if when == "before" or how in {"force_close", "shutdown"}:
+                # The others may find the connection idle already, and leave its end to `shutdown`.
+                assert await client.at_end()
+            await asyncio.gather(*endings)
 
     run(body())
 

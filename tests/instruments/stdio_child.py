@@ -2,12 +2,14 @@
 
     python -S -I stdio_child.py SOCKET
 
-The plan comes from the socket, as JSON: `opening` holds steps done at once, `answers` steps for each method, done when it comes.  A
-list of lists is used up in turn, and its last one stays; a method without steps gets no answer.  A step is
-`[verb, argument]`, see `Child`.  Text stands for bytes (Latin-1), and `$ID` in it for the id of the request.
+The plan comes from the socket, as JSON: `opening` holds steps done at once, `answers` steps for each method,
+done when it comes.  A list of lists is used up in turn, and its last one stays; a method without steps gets
+no answer.  A step is `[verb, argument]`, see `Child`.  Text stands for bytes (Latin-1), and `$ID` in it for
+the id of the request.
 
-Whatever reaches it goes to the socket, a JSON line each.  The socket stays open in all that it forks, so its end
-tells that none of them is left.  Nothing but a few modules may be imported here: this starts a hundred times.
+Whatever reaches it goes to the socket, a JSON line each.  The socket stays open in all that it forks, so its
+end tells that none of them is left.  Nothing but a few modules may be imported here: this starts a hundred
+times.
 """
 
 import json
@@ -85,8 +87,8 @@ class Child:
     def surroundings(self, _: Any, number: Any) -> None:
         """Answer with environment, working directory, and what the three streams are."""
         kinds = [oct(os.fstat(stream).st_mode >> 12) for stream in range(3)]
-        descriptors = len(os.listdir("/dev/fd"))
-        told = {"env": dict(os.environ), "cwd": os.getcwd(), "kinds": kinds, "descriptors": descriptors}
+        descriptors = len(os.listdir("/dev/fd"))  # noqa: PTH208 - pathlib is a slow import, see above
+        told = {"env": dict(os.environ), "cwd": os.getcwd(), "kinds": kinds, "descriptors": descriptors}  # noqa: PTH109 - likewise
         self.result({"contents": [{"uri": "x://1", "text": json.dumps(told)}]}, number)
 
     def wait(self, order: str, _: Any) -> None:

@@ -659,3 +659,22 @@ def test_closing_ends_what_is_under_way() -> None:
                 assert (await alpha.fails()).reason in {Reason.UNREACHABLE, Reason.TIMEOUT}
 
     run(body())
+
+
+def test_what_one_caller_lacks_says_nothing_of_another() -> None:
+    """Where callers are told apart, "no resources" or "no such list" of one is not kept for the others."""
+
+    async def check() -> None:
+        nothing = result(discovered({}, ttl=0, cacheScope="private"))
+        answers: dict[str, Answers] = {
+            "server/discover": nothing,
+            Method.LIST: [error(-32601, status=404), result(page("x://1"))],
+        }
+        async with Wire(answers) as wire, asking(wire.url, forward=["authorization"]) as alpha:
+            first = await alpha.client.fetch(Query(Method.LIST), Caller({"authorization": "a"}))
+            second = await alpha.client.fetch(Query(Method.LIST), Caller({"authorization": "b"}))
+            assert (first.count, first.hint) == (0, Hint(0, Scope.PRIVATE))
+            assert second.count == 1
+            assert len(wire.calls(Method.LIST)) == 2
+
+    run(check())
