@@ -127,6 +127,15 @@ class Introduction:
         call = self._dialect.modern(Query(Method.DISCOVER), caller)
         if self._probe_timeout is None:
             return await self._sender.send(call, self._partition(caller), deadline, self._read_probe)
+        known = self.discovery.known
+        if (
+            known is not None
+            and known.era is Era.LEGACY
+            and known.discovered is not None
+            and known.incarnation == self._transport.incarnation
+        ):
+            # A process does not change its era, and some end themselves when they are asked for it.
+            return known
         # Over stdio there is no status: a legacy server may well say nothing at all.
         return await self._sender.send(
             call,

@@ -127,7 +127,12 @@ class Sessions:
             if left > 0:
                 self._look_again(left)
                 return
-            self._end(self._kept.pop(key).session)
+            if oldest.session.id is None:
+                # The server keeps nothing that could be ended, or its process is what was opened.
+                oldest.used = now
+                self._kept.move_to_end(key)
+            else:
+                self._end(self._kept.pop(key).session)
 
     async def close(self, deadline: float) -> None:
         """End all sessions; what has not ended by `deadline` is left to the upstream's own patience."""

@@ -19,8 +19,9 @@ from mcp_federator.model import Era
 from mcp_federator.protocol.jsonrpc import Reply, encode_call
 from mcp_federator.protocol.lines import Lines
 from mcp_federator.upstream import process, stderr
-from mcp_federator.upstream.limits import Budget, TooLargeError
+from mcp_federator.upstream.limits import Budget, FullError, TooLargeError
 from mcp_federator.upstream.restarts import CALM
+from mcp_federator.upstream.sessions import MAX_REST
 from mcp_federator.upstream.stdio import Stdio
 from mcp_federator.upstream.transport import Call, ForgottenError
 from tests.instruments.processes import python
@@ -198,6 +199,35 @@ def test_a_line_beyond_the_limit_fails_its_call_alone(run: Run, id_last: bool) -
             assert await other == "one"
             unanswered.cancel()
             await asyncio.wait({unanswered})
+            assert len(stage.born) == 1
+
+    run(body)
+
+
+def test_bytes_that_come_are_counted(run: Run) -> None:
+    """While a line comes it is part of the process's budget; a full one costs the answer, not the process."""
+    line = sized(300_000)
+    begun = line[:150_000]
+
+    async def body() -> None:
+        steps = [["say", begun], ["wait", "go"], ["say", line.removeprefix(begun) + "\n"]]
+        async with (
+            Stage(answers={READ: [steps, [["say", line + "\n"]], ONE]}) as stage,
+            talking(stage, budget=400_000) as alpha,
+        ):
+            asked = asyncio.create_task(alpha.ask())
+            come = len(begun.replace("$ID", "1"))
+            async with asyncio.timeout(PATIENCE):
+                while alpha.budget.taken < come:  # noqa: ASYNC110 - no event tells of a number
+                    await asyncio.sleep(0)
+            assert alpha.budget.taken == come
+            stage.order("go")
+            await asked
+            with alpha.budget.lease(1 << 20) as other:
+                other.take(200_000)
+                with pytest.raises(FullError):
+                    await alpha.ask()
+            assert await alpha.text() == "one"
             assert len(stage.born) == 1
 
     run(body)
@@ -458,6 +488,27 @@ def test_last_words_are_heard(run: Run) -> None:
     run(body)
 
 
+@pytest.mark.usefixtures("hurry")
+@pytest.mark.parametrize("stream", [0, 1])
+def test_a_process_that_closes_a_stream_is_replaced(run: Run, stream: int) -> None:
+    """Nothing more can be said to it; its end is the end of the process."""
+
+    async def body() -> None:
+        steps = [*ONE, ["close", stream], ["sleep", 0]]
+        async with Stage(answers={READ: [steps]}) as stage, talking(stage) as alpha:
+            assert await alpha.text() == "one"
+            alpha.clock.now += CALM
+            before = alpha.stdio.incarnation
+            async with asyncio.timeout(PATIENCE):
+                while alpha.stdio.incarnation == before:
+                    await alpha.fails(timeout=SOON)
+                    await asyncio.sleep(0)  # a broken pipe is told at once, and noted by the loop
+            assert await alpha.text() == "one"
+            assert len(stage.born) == 2
+
+    run(body)
+
+
 def test_a_call_for_an_earlier_process_is_not_sent(run: Run) -> None:
     """What was said to that one is unknown to the next, which is not even started."""
 
@@ -636,6 +687,7 @@ _USE = """
 import asyncio, sys
 from mcp_federator.config import Upstream
 from mcp_federator.upstream.limits import Budget
+from mcp_federator.upstream.sessions import MAX_REST
 from mcp_federator.upstream.stdio import Stdio
 from mcp_federator.upstream.transport import Call
 
@@ -754,6 +806,21 @@ def test_a_legacy_process_is_not_probed_again(run: Run) -> None:
             while alpha.client._discovery._probes.tasks:
                 await asyncio.wait(alpha.client._discovery._probes.tasks.values())
             assert len(stage.calls("server/discover")) == len(stage.calls("initialize")) == 1
+
+    run(body)
+
+
+def test_a_legacy_process_outlives_a_long_rest(run: Run) -> None:
+    """Its session is the process itself, and is not opened a second time."""
+
+    async def body() -> None:
+        answers = {"server/discover": error(-32601), "initialize": INITIALIZED}
+        async with Stage(answers=answers) as stage, asking(None, **stage.command) as alpha:
+            await alpha.read()
+            alpha.clock.now += 10 * MAX_REST
+            alpha.client._sessions.end_idle()
+            await alpha.read()
+            assert len(stage.calls("initialize")) == len(stage.born) == 1
 
     run(body)
 
