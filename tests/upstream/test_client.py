@@ -665,7 +665,7 @@ def test_closing_ends_what_is_under_way() -> None:
 
 
 def test_what_one_caller_lacks_says_nothing_of_another() -> None:
-    """Where callers are told apart, neither "no resources" nor "no such list" of one is kept for the others."""
+    """Where callers are told apart, "no resources" or "no such list" of one is not kept for the others."""
 
     async def check() -> None:
         nothing = result(discovered({}, ttl=0, cacheScope="private"))
