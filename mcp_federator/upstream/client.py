@@ -228,7 +228,7 @@ class Client:
                 return self._door.passed(query, exchange, self._nothing)
             except UpstreamFailure as failure:
                 if failure.reason is Reason.REFUSED and exchange.status in _DOUBTFUL:
-                    self._discovery.refresh(caller, pause=DOUBT)
+                    self._discovery.refresh(ANYONE, pause=DOUBT)
                 raise
 
         passed = await self._send(query, caller, deadline, read)
