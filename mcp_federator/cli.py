@@ -121,6 +121,9 @@ def _config_of(options: argparse.Namespace) -> Config:
         if options.upstreams:
             raise ConfigError("", "give either -c FILE or NAME=URL arguments, not both")
         given = config.load(options.config, os.environ)
+        if not given.upstreams:
+            # A file that was emptied, or is being written, must not take everything down on a reload.
+            raise ConfigError("upstreams", "expected at least one", source=str(options.config))
         if options.run is not _serve:  # which has a log
             for note in given.notes:
                 remark(note)

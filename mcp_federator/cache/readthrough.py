@@ -19,6 +19,7 @@ Hazards:
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -54,6 +55,8 @@ REFRESH_INTERVAL = 1.0
 """Seconds in which one copy is refreshed at most once, however many ask for it."""
 
 _MAX_REFRESHED = 10_000
+
+_Trouble = TypeVar("_Trouble", bound=McpError | UpstreamFailure)
 
 _NOT_ASKED = {Reason.UNREACHABLE: "breaker", Reason.OVERLOADED: "overloaded"}
 
@@ -234,12 +237,11 @@ class ReadThrough(Source):
             self._overrule(place, stamp)
             if error.code == Code.MISSING_CAPABILITY:
                 return Landing()
-            # Its traceback would hold this flight's frames, and with them a caller's headers.
-            return Landing(error=error.with_traceback(None))
+            return Landing(error=_bare(error))
         except UpstreamFailure as failure:
             if failure.reason is Reason.REFUSED and not failure.stale_ok:
                 self._overrule(place, stamp)
-            return Landing(error=failure.with_traceback(None))
+            return Landing(error=_bare(failure))
         if answer.interim:
             self._overrule(place, stamp)
             return Landing()
@@ -297,7 +299,10 @@ class ReadThrough(Source):
     async def _fetch_alone(self, query: Query, caller: Caller) -> Answer:
         """Ask for this caller, past the cache: nothing is looked up, stored or shared."""
         self._count(query, Scope.PRIVATE, Outcome.BYPASS)
-        answer = await self._source.fetch(query, caller)
+        try:
+            answer = await self._source.fetch(query, caller)
+        except (McpError, UpstreamFailure) as error:
+            raise _bare(error) from None
         if query.method is _DISCOVER:
             return replace(answer, served=self._alone)
         # The answer to a retry depends on what is in no key: nobody after us may keep it either.
@@ -331,6 +336,12 @@ class _Refreshes:
 
 def _is_shared(query: Query) -> bool:
     return query.retry is None and not query.alone and query.method is not _DISCOVER
+
+
+def _bare(error: _Trouble) -> _Trouble:
+    """The error without the way it came: the frames there hold whole answers, and a caller's headers."""
+    error.__cause__ = error.__context__ = error.__traceback__ = None
+    return error
 
 
 def _detail(failure: UpstreamFailure) -> str:

@@ -53,9 +53,12 @@ _STATE_MEMBER: Final = re.compile(
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
 _WORD: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_OCTETS: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
+_OCTETS: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+"
+_BLANKS: Final = r"[ \t]*+"
+# Nothing in it gives back what it took: blanks around an empty value can be shared out in too many ways.
 _BAGGAGE_MEMBER: Final = re.compile(
-    rf"{_WORD}[ \t]*=[ \t]*{_OCTETS}(?:[ \t]*;[ \t]*{_WORD}(?:[ \t]*=[ \t]*{_OCTETS})?)*"
+    rf"{_WORD}+{_BLANKS}={_BLANKS}{_OCTETS}"
+    rf"(?:{_BLANKS};{_BLANKS}{_WORD}+(?:{_BLANKS}={_BLANKS}{_OCTETS})?+)*+{_BLANKS}"
 )
 MAX_TRACE_FIELD: Final = 8192
 """Longest `traceparent`, `tracestate` or `baggage` that goes on, in characters."""

@@ -39,7 +39,7 @@ def retry_after(value: str | None, date: str | None, now: datetime) -> float | N
 def _date(text: str) -> datetime | None:
     try:
         parsed = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     # The oldest of the three forms names no zone, and means UTC (RFC 9110, 5.6.7).
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)

@@ -227,3 +227,21 @@ def test_nothing_but_visible_ascii_and_blanks_goes_on(parent: str, state: str, b
 def test_cache_status_tells_how_an_answer_came_about(served: Served, told: str) -> None:
     """Hit or fwd, never both; a merged list is a hit only if all its parts are."""
     assert cache_status(served) == f"mcp-federator; {told}"
+
+
+@pytest.mark.parametrize(
+    "baggage",
+    [
+        "a=1;" + "b= ;" * 2000,
+        "a=1;b=" + " " * 8000 + "!\x01",
+        "a" + " " * 8000,
+        "a=1" + ";b" * 4000 + "\x01",
+        "a=" + "; " * 4000,
+    ],
+    ids=["empty values", "blanks", "no value", "properties", "empty properties"],
+)
+def test_what_is_no_baggage_is_seen_at_once(baggage: str) -> None:
+    """However a value misses the syntax, finding out takes no longer than reading it."""
+    context = trace("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01", None, baggage)
+    assert context is not None
+    assert context.baggage is None

@@ -1,4 +1,5 @@
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,11 +18,7 @@ def test_lines_do_not_depend_on_how_they_come(lines: list[bytes], cuts: list[int
     stream = b"".join(line + b"\n" for line in lines)
     places = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
     decoder = Lines(1000)
-    found = [
-        line
-        for start, end in zip(places, places[1:], strict=False)
-        for line in decoder.feed(stream[start:end])
-    ]
+    found = [line for start, end in pairwise(places) for line in decoder.feed(stream[start:end])]
     assert found == lines
     assert decoder.pending == 0
 

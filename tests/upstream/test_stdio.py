@@ -687,7 +687,6 @@ _USE = """
 import asyncio, sys
 from mcp_federator.config import Upstream
 from mcp_federator.upstream.limits import Budget
-from mcp_federator.upstream.sessions import MAX_REST
 from mcp_federator.upstream.stdio import Stdio
 from mcp_federator.upstream.transport import Call
 
