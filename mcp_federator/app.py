@@ -299,13 +299,14 @@ class App:
         server = self._config.server
         async with AsyncExitStack() as closing:
             closing.callback(self._request_log.close)
+            # From here to the very end: a signal must not orphan a process that was started.
+            closing.enter_context(self._signals())
             closing.push_async_callback(self._federation.close)
             closing.push_async_callback(self._endpoint.close)
             await self._federation.apply(self._config)
             # The listener entered last is left first: the admin one shows the stop to its end.
             admin = await _listen(closing, self._admin.handle, server.admin_host, server.admin_port, 1.0)
             mcp = await _listen(closing, self._endpoint.handle, server.host, server.port, server.grace)
-            closing.enter_context(self._signals())
             work = asyncio.create_task(self._keep_current(), name="reload")
             closing.callback(work.cancel)
             for warning in _warnings(self._config):
