@@ -53,6 +53,10 @@ class Credentials:
         """What else is forwarded: 32 bytes, or `b""` where the configuration forwards nothing else."""
         return self._digest(b"variant", self._others, caller) if self._others else b""
 
+    def sent(self, caller: Caller) -> bytes:
+        """Both: equal for callers whose requests look the same to the upstream."""
+        return self.partition(caller) + self.variant(caller)
+
     def _digest(self, purpose: bytes, names: Iterable[str], caller: Caller) -> bytes:
         parts = [purpose]
         for name in names:

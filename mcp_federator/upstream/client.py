@@ -224,7 +224,13 @@ class Client:
 
     def _askable(self, known: Known) -> Discovered:
         if known.discovered is None:
-            raise self._sender.failure(Reason.REFUSED, known.problem, stale_ok=False, asked=False)
+            raise self._sender.failure(
+                Reason.REFUSED,
+                known.problem,
+                personal=self._credentials.forwards,
+                stale_ok=False,
+                asked=False,
+            )
         return known.discovered
 
     async def _in_time(self, knowing: Awaitable[_Known], what: str) -> _Known:
@@ -239,7 +245,7 @@ class Client:
         async def turn(cursor: str | None) -> Answer:
             return await self._ask(Query(Method.LIST, cursor=cursor), caller, self._deadline())
 
-        return await self._resolver.resolve(query.uri or "", self._lists_of(caller), turn, deadline)
+        return await self._resolver.resolve(query.uri or "", self._credentials.sent(caller), turn, deadline)
 
     async def _ask(self, query: Query, caller: Caller, deadline: float) -> Answer:
         """Ask in the words of what the upstream is; once more where it turns out to be something else."""
@@ -329,7 +335,7 @@ class Client:
                 query.method,
             )
         if query.method is Method.LIST:
-            self._resolver.observe(self._lists_of(caller), query.cursor, passed.uris)
+            self._resolver.observe(self._credentials.sent(caller), query.cursor, passed.uris)
         return passed.answer
 
     def _nothing(self) -> Hint:
@@ -342,11 +348,7 @@ class Client:
         known = self._discovery.known
         if known is None or known.era is Era.LEGACY:
             return self._door.hint()
-        return Hint(int(self._discovery.remaining() * 1000), self._scope_of_nothing)
-
-    def _lists_of(self, caller: Caller) -> bytes:
-        """Whose lists these are: everything forwarded may make them others."""
-        return self._credentials.partition(caller) + self._credentials.variant(caller)
+        return Hint(int(self._discovery.remaining(ANYONE) * 1000), self._scope_of_nothing)
 
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._timeout

@@ -85,11 +85,13 @@ class Introduction:
         self._metrics = metrics
         self.discovery = Discovery(
             self._discover,
-            partition=credentials.partition,
+            asker=credentials.sent,
             max_life=max_ttl,
             clock=clock,
             incarnation=lambda: transport.incarnation,
+            learnt=self._tell,
         )
+        self._last_told = ("", "")
         self.sessions = Sessions(
             self._establish,
             self._end,
@@ -115,12 +117,18 @@ class Introduction:
                 raise self._sender.failure(Reason.TIMEOUT, "the handshake was not ended in time") from None
             else:
                 known = replace(known, discovered=session.discovered)
-        known = replace(known, incarnation=self._transport.incarnation)
+        return replace(known, incarnation=self._transport.incarnation)
+
+    def _tell(self) -> None:
+        """Tell operators what the upstream is."""
+        known = self.discovery.known
+        if known is None:
+            return
         self._metrics.upstream_info(self._name, known.era, known.version, self._transport.kind)
-        before = self.discovery.known
-        if before is None or (before.era, before.version) != (known.era, known.version):
-            _log.info("%s: the upstream is %s %s", self._name, known.era, known.version or known.problem)
-        return known
+        now = (known.era, known.version or known.problem)
+        if now != self._last_told:
+            self._last_told = now
+            _log.info("%s: the upstream is %s %s", self._name, *now)
 
     async def _probed(self, caller: Caller, deadline: float) -> Known:
         """What the answer to `server/discover` says; of a legacy server no more than that it is one."""

@@ -32,6 +32,16 @@ def test_H24_a_credential_separates_private_entries_only(name: str) -> None:
     assert rules.variant(one) == b""
 
 
+def test_whatever_is_forwarded_tells_requests_apart() -> None:
+    """Credentials or not: what is sent is the same only where all of it is."""
+    rules = credentials("authorization", "accept-language")
+    one = caller(authorization="a", accept_language="de")
+    others = [caller(authorization="b", accept_language="de"), caller(authorization="a"), ANYONE]
+    assert len({rules.sent(who) for who in (one, *others)}) == 4
+    assert rules.sent(one) == rules.sent(caller(authorization="a", accept_language="de", cookie="c"))
+    assert credentials().sent(one) == b""
+
+
 def test_any_other_forwarded_header_separates_every_entry() -> None:
     """A header that says nothing of who asks makes the variant and leaves the partition alone."""
     rules = credentials("accept-language")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_federator.config import Breaker, Duration
-from mcp_federator.errors import Reason, UpstreamFailure
+from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.model import ANYONE, Caller, Era, Hint, Method, Query, Retry, Scope
 from mcp_federator.upstream.discovery import DOUBT, MIN_LIFE
 from mcp_federator.upstream.hold import DEFAULT_HOLD
@@ -14,10 +14,12 @@ from tests.instruments.wire import (
     Answer,
     Answers,
     Wire,
+    accepted,
     contents,
     discovered,
     drop,
     error,
+    initialized,
     never,
     page,
     reply,
@@ -678,3 +680,51 @@ def test_what_one_caller_lacks_says_nothing_of_another() -> None:
             assert len(wire.calls(Method.LIST)) == 2
 
     run(check())
+
+
+REFUSALS = {
+    "400": reply(status=400),
+    "404": reply(status=404),
+    "405": reply(status=405),
+    "invalid-request": error(-32600, status=400),
+    "method-not-found": error(-32601, status=404),
+    "method-not-found-200": error(-32601, status=200),
+    "unsupported-version": error(-32022, data={"supported": ["2025-11-25"], "requested": "2026-07-28"}),
+}
+
+
+def by_token(good: Answer, bad: Answer) -> Answer:
+    """`good` for the token of A, `bad` for any other, and for none."""
+    return lambda request: (good if request.header("authorization") == "Bearer a" else bad)(request)
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize("handshake", [False, True], ids=["modern-alone", "both-eras"])
+@pytest.mark.parametrize("first", [A, B], ids=["a-first", "b-first"])
+def test_a_refused_token_says_nothing_of_the_era_to_others(
+    refusal: Answer, handshake: bool, first: Caller
+) -> None:
+    """Whatever a server says to a bad token, the good one goes on as modern, and no handshake is tried."""
+
+    async def body() -> None:
+        answers: dict[str, Answers] = {
+            DISCOVER: by_token(result(discovered()), refusal),
+            READ: by_token(ONE, refusal),
+            "initialize": initialized() if handshake else by_token(error(-32601, status=404), refusal),
+            "notifications/initialized": accepted(),
+        }
+        async with Wire(answers) as wire, asking(wire.url, forward=("authorization",)) as alpha:
+            await settled(alpha)
+            if first is A:
+                await alpha.read(caller=A)
+            for _ in range(3):
+                with pytest.raises((UpstreamFailure, UpstreamError)):
+                    await alpha.read(caller=B)
+                await alpha.read(caller=A)
+                alpha.clock.now += DOUBT
+            assert (alpha.client.status.era, alpha.client.status.error) == (Era.MODERN, "")
+        of_a = [each.method for each in wire.received if each.header("authorization") == "Bearer a"]
+        assert of_a.count(DISCOVER) == 1
+        assert set(of_a) == {DISCOVER, READ}
+
+    run(body())

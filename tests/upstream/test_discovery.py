@@ -6,7 +6,7 @@ import pytest
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.model import ANYONE, Caller, Era
 from mcp_federator.protocol.modern import Discovered
-from mcp_federator.upstream.discovery import DOUBT, MIN_LIFE, Discovery, Known
+from mcp_federator.upstream.discovery import DOUBT, MAX_ASKERS, MIN_LIFE, Discovery, Known
 from tests.upstream.asking import Clock, run
 
 A, B = (Caller(headers={"authorization": token}) for token in "ab")
@@ -33,7 +33,7 @@ class Upstream:
         self.incarnation = 0
         self.discovery = Discovery(
             self.ask,
-            partition=lambda caller: caller.headers.get("authorization", "").encode(),
+            asker=lambda caller: caller.headers.get("authorization", "").encode(),
             max_life=max_life,
             clock=self.clock,
             incarnation=lambda: self.incarnation,
@@ -117,7 +117,7 @@ def test_knowledge_grows_old(ttl_ms: int, life: float) -> None:
         upstream = Upstream(modern(ttl_ms))
         await upstream.discovery.know(ANYONE, inf)
         upstream.clock.now += life - 1
-        assert upstream.discovery.remaining() == 1
+        assert upstream.discovery.remaining(ANYONE) == 1
         assert await upstream.discovery.know(ANYONE, inf) == modern(ttl_ms)
         assert len(upstream.asked) == 1
         upstream.clock.now += 1
@@ -291,5 +291,97 @@ def test_waiting_for_a_probe_has_an_end() -> None:
         upstream.gate.set()
         assert await upstream.discovery.know(ANYONE, inf) == modern()
         assert len(upstream.asked) == 1
+
+    run(body())
+
+
+def test_who_is_refused_speaks_for_himself() -> None:
+    """One caller's "legacy" leaves what was found for all, who are still served by it without a probe."""
+
+    async def body() -> None:
+        upstream = Upstream(modern())
+        known = await upstream.discovery.know(A, inf)
+        for says in (STRANGE, LEGACY):
+            upstream.clock.now += DOUBT
+            upstream.says = says
+            assert await upstream.discovery.probe(B, inf) == says
+            assert await upstream.discovery.know(B, inf) == says
+            assert await upstream.discovery.know(A, inf) is known
+            assert await upstream.discovery.know(ANYONE, inf) is known
+            assert upstream.discovery.known is known
+        assert upstream.asked == [A, B, B]
+
+    run(body())
+
+
+@pytest.mark.parametrize("says", [STRANGE, LEGACY], ids=["none", "legacy"])
+def test_a_first_refusal_decides_for_nobody_else(says: Known) -> None:
+    """Who comes after it is asked for anew, and what he finds is told of the upstream."""
+
+    async def body() -> None:
+        upstream = Upstream(says)
+        assert await upstream.discovery.know(B, inf) == says
+        assert upstream.discovery.known == says
+        upstream.says = modern()
+        assert await upstream.discovery.know(A, inf) == modern()
+        assert upstream.discovery.known == modern()
+        assert upstream.asked == [B, A]
+
+    run(body())
+
+
+def test_what_was_found_falls_with_its_finder() -> None:
+    """Who found the upstream modern, and then finds it otherwise, finds it so for those who come after."""
+
+    async def body() -> None:
+        upstream = Upstream(modern())
+        await upstream.discovery.know(A, inf)
+        upstream.says = LEGACY
+        assert await upstream.discovery.probe(A, inf) == LEGACY
+        assert upstream.discovery.known == LEGACY
+        await upstream.discovery.know(B, inf)
+        assert upstream.asked == [A, A, B]
+
+    run(body())
+
+
+def test_who_was_refused_is_heard_again() -> None:
+    """A modern answer takes the place of what the same caller was told before."""
+
+    async def body() -> None:
+        upstream = Upstream(modern())
+        await upstream.discovery.know(A, inf)
+        upstream.says = STRANGE
+        await upstream.discovery.probe(B, inf)
+        upstream.clock.now += DOUBT
+        upstream.says = modern(1)
+        assert await upstream.discovery.know(B, inf) == modern(1)
+        assert await upstream.discovery.know(A, inf) == modern(1)
+
+    run(body())
+
+
+def test_one_callers_doubts_do_not_silence_anothers() -> None:
+    """How often one may have it found out anew is counted for each."""
+
+    async def body() -> None:
+        upstream = Upstream(modern())
+        known = await upstream.discovery.know(ANYONE, inf)
+        for caller in (A, A, B, B):
+            await upstream.discovery.reconsider(known, caller, inf)
+            known = await upstream.discovery.know(ANYONE, inf)
+        assert upstream.asked == [ANYONE, A, B]
+
+    run(body())
+
+
+def test_what_is_kept_of_callers_is_bounded() -> None:
+    """However many tokens come, so many findings are kept; the rest is found out anew."""
+
+    async def body() -> None:
+        upstream = Upstream(LEGACY)
+        for number in range(MAX_ASKERS + 10):
+            await upstream.discovery.know(Caller(headers={"authorization": str(number)}), inf)
+        assert len(upstream.discovery._own) == MAX_ASKERS
 
     run(body())
