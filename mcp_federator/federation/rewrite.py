@@ -14,10 +14,13 @@ Hazards:
     Strict clients refuse a whole page, and with it the items of other upstreams, for one member of a wrong
     type (case H13).  An item that has one is left out.  A `null` where an optional member may be costs only
     that member; a `null` anywhere else means something to somebody.
+    One decode of a long list stops the whole process, in whatever thread it is done, and an item that is
+    looked at alone costs ten times as much as one among good ones.  So lists are taken in portions, and the
+    number of items, and of those that are wrong, is limited.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -33,6 +36,16 @@ from mcp_federator.federation.shape import (
     optional,
 )
 from mcp_federator.model import Method
+
+MAX_ITEMS: Final = 100_000
+"""How many items a list may have; as many as we walk by default (`lists.max_items`)."""
+
+MAX_REFUSED: Final = 5_000
+"""How many items of a list may be wrong; with more it is no list of such items."""
+
+_PORTION: Final = 1_000
+_SHORT: Final = 128 << 10
+"""Bytes up to which a list is one portion."""
 
 _T = TypeVar("_T")
 _Item = dict[str, Any]
@@ -75,7 +88,7 @@ _SURFACES = {
 }
 _OF_ICONS, _OF_ANNOTATIONS = optional(Icon), optional(Annotations)
 
-_NULL = Raw(b"null")
+_NULL, _EMPTY = Raw(b"null"), Raw(b"[]")
 
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -126,22 +139,21 @@ def page(members: dict[str, Raw], method: Method, mapping: Mapping) -> Page:
     An item that cannot be shown costs only itself; a list that is absent or null is an empty one.
 
     Raises:
-        ValueError: the page cannot be read, the list is no list, or the cursor no text.
+        ValueError: the page cannot be read, the list is no list or too long, or the cursor no text.
     """
     surface = _SURFACES[method]
     raw = members.get(surface.items, _NULL)
-    given = [] if raw == _NULL else _items(raw, surface)
     # Most pages hold no null at all: one scan of the text is cheaper than a look at every item.
-    items, uris = _rewritten(given, surface, mapping, nulls=b"null" in bytes(raw))
+    shown = _shown(_EMPTY if raw == _NULL else raw, surface, mapping, nulls=b"null" in bytes(raw))
     cursor = members.get("nextCursor", _NULL)
     own = {surface.items, "nextCursor"}
     return Page(
-        items=_encode(items)[1:-1],
-        count=len(items),
-        uris=uris,
+        items=shown.text,
+        count=len(shown.uris),
+        uris=shown.uris,
         next_cursor=None if cursor == _NULL else _decoded(_decode_text, cursor, "nextCursor"),
         extra=_encode({name: value for name, value in members.items() if name not in own})[1:-1],
-        dropped=len(given) - len(items),
+        dropped=shown.dropped,
     )
 
 
@@ -152,18 +164,18 @@ def contents(members: dict[str, Raw], mapping: Mapping, asked: str | None = None
     (native), where it is given; otherwise they are left out.  So are those that have not the schema's shape.
 
     Raises:
-        ValueError: there is no list of contents, it cannot be read, or nothing in it can be shown.  An empty
-            list is passed on: to say "not found" is for the upstream, and perhaps the resource is empty.
+        ValueError: there is no list of contents, it is too long or cannot be read, or nothing in it can be
+            shown.  An empty list is passed on: to say "not found" is for the upstream, and perhaps the
+            resource is empty.
     """
     surface = _SURFACES[Method.READ]
-    given = _items(members.get(surface.items, _NULL), surface)
-    shown = None if asked is None else mapping.public(asked)
-    otherwise = None if asked is None or shown is None else (asked, shown)
-    items, uris = _rewritten(given, surface, mapping, otherwise=otherwise)
-    if given and not items:
+    public = None if asked is None else mapping.public(asked)
+    otherwise = None if asked is None or public is None else (asked, public)
+    shown = _shown(members.get(surface.items, _NULL), surface, mapping, otherwise=otherwise)
+    if shown.dropped and not shown.uris:
         raise ValueError("contents: none can be shown")
-    body = _encode({**members, surface.items: items})[1:-1]
-    return Contents(body=body, count=len(items), uris=uris, dropped=len(given) - len(items))
+    body = _encode({**members, surface.items: Raw(b"[%b]" % shown.text)})[1:-1]
+    return Contents(body=body, count=len(shown.uris), uris=shown.uris, dropped=shown.dropped)
 
 
 def error_data(data: bytes | None, mapping: Mapping, asked: str | None = None) -> bytes | None:
@@ -184,6 +196,52 @@ def error_data(data: bytes | None, mapping: Mapping, asked: str | None = None) -
         return data
     same = asked is not None and mapping.native(asked) == native
     return _encode(_replaced(error, "uri", asked if same else mapping.public(native) or asked))
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """Items in public form, joined by commas; their native URIs; and how many were left out."""
+
+    text: bytes
+    uris: tuple[str, ...]
+    dropped: int
+
+
+def _shown(
+    raw: Raw,
+    surface: Surface,
+    mapping: Mapping,
+    *,
+    nulls: bool = True,
+    otherwise: tuple[str, str] | None = None,
+) -> _Shown:
+    """What can be shown of a list; arguments as of `_rewritten`.  Raises ValueError."""
+    texts: list[bytes] = []
+    uris: list[str] = []
+    count = refused = 0
+    for portion in _portions(raw, surface):
+        given = _items(portion, surface, MAX_REFUSED - refused)
+        count += len(given)
+        refused += given.count(None)
+        items, found = _rewritten(given, surface, mapping, nulls=nulls, otherwise=otherwise)
+        if items:
+            texts.append(_encode(items)[1:-1])
+            uris += found
+    return _Shown(b",".join(texts), tuple(uris), count - len(uris))
+
+
+def _portions(raw: Raw, surface: Surface) -> Iterator[Raw]:
+    """A list as lists of so many of its items that one after the other can be decoded at once."""
+    if memoryview(raw).nbytes <= _SHORT:
+        yield raw
+        return
+    items = _decoded(_decode_list, raw, surface.items)
+    if len(items) > MAX_ITEMS:
+        raise ValueError(f"{surface.items}: more than {MAX_ITEMS} items")
+    if len(items) <= _PORTION:
+        yield raw
+        return
+    for start in range(0, len(items), _PORTION):
+        yield Raw(b"[%b]" % b",".join(items[start : start + _PORTION]))
 
 
 def _rewritten(
@@ -259,12 +317,24 @@ def _without_nulls(members: _Item, optional: frozenset[str]) -> _Item:
     return {name: value for name, value in members.items() if value != _NULL or name not in optional}
 
 
-def _items(raw: Raw, surface: Surface) -> list[_Given]:
-    """The items of a list.  Almost always all have their shape; otherwise each is looked at alone."""
+def _items(raw: Raw, surface: Surface, refusable: int) -> list[_Given]:
+    """The items of a list.  Almost always all have their shape; otherwise each is looked at alone.
+
+    Raises:
+        ValueError: it is no list, or more than so many have not.
+    """
     try:
         return list(zip(_decode_objects(raw), surface.decode_all(raw), strict=True))
     except (msgspec.DecodeError, RecursionError):
-        return [_item(one, surface) for one in _decoded(_decode_list, raw, surface.items)]
+        pass
+    given: list[_Given] = []
+    for one in _decoded(_decode_list, raw, surface.items):
+        item = _item(one, surface)
+        refusable -= item is None
+        if refusable < 0:
+            raise ValueError(f"{surface.items}: more than {MAX_REFUSED} items have not the shape of one")
+        given.append(item)
+    return given
 
 
 def _item(raw: Raw, surface: Surface) -> _Given:

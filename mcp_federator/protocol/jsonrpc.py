@@ -49,13 +49,12 @@ MAX_CODE: Final = 2**53 - 1
 class Meta(msgspec.Struct, frozen=True, gc=False):
     """What a request's `_meta` says (basic/index, "_meta").
 
-    A member that is absent or of another type is None.  `capabilities` is a JSON object, `progress_token` a
-    JSON string or number, both as they came.  The trace context is not checked yet: see `headers.trace`.
+    A member that is absent or of another type is None.  `capabilities` is a JSON object as it came.  The
+    trace context is not checked yet: see `headers.trace`.
     """
 
     version: str | None = None
     capabilities: bytes | None = None
-    progress_token: bytes | None = None
     traceparent: str | None = None
     tracestate: str | None = None
     baggage: str | None = None
@@ -103,11 +102,10 @@ class Reply(msgspec.Struct, frozen=True):
 _ABSENT: Final = msgspec.Raw()
 _EMPTY: Final = msgspec.Raw(b"{}")
 _NULL: Final = b"null"
-_SCALARS: Final = tuple(bytes((byte,)) for byte in b'"-0123456789')
 
 
 class _Wire(msgspec.Struct, gc=False, omit_defaults=True):
-    """Members that we read; the empty `Raw`, which no JSON text is, means that one is absent."""
+    """Members that are known; the empty `Raw`, which no JSON text is, means that one is absent."""
 
 
 class _Params(_Wire):
@@ -276,11 +274,10 @@ def _read_meta(text: bytes) -> Meta:
         return Meta()
     if _hides(found, text):
         members(text)
-    capabilities, token = bytes(found.capabilities), bytes(found.progress_token)
+    capabilities = bytes(found.capabilities)
     return Meta(
         _string(found.version),
         capabilities if capabilities.startswith(b"{") else None,
-        token if token.startswith(_SCALARS) else None,
         _string(found.traceparent),
         _string(found.tracestate),
         _string(found.baggage),

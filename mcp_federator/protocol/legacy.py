@@ -40,6 +40,9 @@ _SOFTWARE: Final = _ENCODER.encode({"name": "mcp-federator", "version": __versio
 _PROMISES: Final = frozenset({"elicitation", "roots", "sampling", "tasks"})
 """Client capabilities that let the server ask; whom we ask for may be many, or nobody any more."""
 
+_MAX_MESSAGES: Final = 1000
+"""How many messages a batch from upstream may have; one is our answer, the others are few."""
+
 _SESSION_ID: Final = re.compile(r"[!-~]{1,4096}")
 _ID: Final = re.compile(rb'".*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 
@@ -166,12 +169,15 @@ def messages(body: bytes) -> list[bytes]:
     """The messages in a body or an event: one, or those of a batch (2025-03-26, basic, "Batching").
 
     Raises:
-        ValueError: a batch that is no JSON.
+        ValueError: a batch that is no JSON, or of too many messages.
     """
     if not body.lstrip().startswith(b"["):
         return [body]
     check_text(body)
-    return [bytes(message) for message in _BATCH.decode(body)]
+    found = _BATCH.decode(body)
+    if len(found) > _MAX_MESSAGES:
+        raise ValueError(f"a batch of more than {_MAX_MESSAGES} messages")
+    return [bytes(message) for message in found]
 
 
 def answer_request(message: bytes) -> bytes | None:

@@ -204,14 +204,7 @@ def encode_discover(
     )
 
 
-def call_params(
-    query: Query,
-    capabilities: bytes,
-    trace: Trace | None,
-    *,
-    baggage: bool = False,
-    progress_token: int | None = None,
-) -> bytes:
+def call_params(query: Query, capabilities: bytes, trace: Trace | None, *, baggage: bool = False) -> bytes:
     """The params of our call to an upstream, a JSON object; `capabilities` is one too.
 
     Of the asker's `_meta` only the trace context goes along, `baggage` where the configuration says so.
@@ -227,8 +220,6 @@ def call_params(
         if query.retry.request_state is not None:
             parts += (b'"requestState":', query.retry.request_state, b",")
     parts += (_CALL_META, capabilities)
-    if progress_token is not None:
-        parts.append(b',"progressToken":%d' % progress_token)
     for name, value in trace_fields(trace, baggage=baggage):
         parts.append(b',"%b":%b' % (name.encode(), _ENCODER.encode(value)))
     parts.append(b"}}")

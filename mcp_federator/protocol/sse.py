@@ -9,12 +9,14 @@ An event may have any number of `data` lines, its limit is therefore on their su
 blank line is no event.
 """
 
-import re
+from typing import Final
 
 import msgspec
 
-_BOM = b"\xef\xbb\xbf"
-_LINE_END = re.compile(rb"\r\n|\r|\n")
+MAX_LINES: Final = 250_000
+"""How many lines a stream may have; each costs the same, also an empty one."""
+
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
@@ -40,6 +42,7 @@ class Decoder:
         self._data = bytearray()
         self._event = ""
         self._id = ""
+        self._lines = 0
         self._after_cr = False
         self._first = True
 
@@ -47,7 +50,7 @@ class Decoder:
         """The events that end within the chunk.
 
         Raises:
-            ValueError: an event passes the limit; the stream cannot be read on.
+            ValueError: an event passes the limit, or the lines are too many; the stream cannot be read on.
         """
         if not chunk:
             return []
@@ -61,6 +64,9 @@ class Decoder:
                 raise ValueError(f"an event is larger than {self._limit} bytes")
             self._line += line
             if len(line) < len(piece):
+                self._lines += 1
+                if self._lines > MAX_LINES:
+                    raise ValueError(f"the stream has more than {MAX_LINES} lines")
                 event = self._take(bytes(self._line))
                 self._line.clear()
                 if event is not None:
@@ -89,11 +95,3 @@ class Decoder:
         self._event = ""
         # The last line's end is not part of the data; without any line there is no event.
         return ServerSentEvent(data[:-1], event or "message", self._id) if data else None
-
-
-def encode(data: bytes, event: str | None = None) -> bytes:
-    """One event; `data` of several lines takes as many fields, `event` is one line."""
-    name = b"" if event is None else b"event: %b\n" % event.encode()
-    if b"\n" in data or b"\r" in data:
-        data = b"\ndata: ".join(_LINE_END.split(data))
-    return b"%bdata: %b\n\n" % (name, data)

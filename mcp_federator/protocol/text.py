@@ -9,11 +9,16 @@ found.
 Only functions from bytes to a verdict may come in.  A verdict is a `ValueError` whose message never quotes
 the text.
 
-The method: whatever lies in strings is removed by whole-buffer operations (`replace`, `translate`, one
-regular expression), and questions are put to the little that remains.  No loop here runs over the text's
-characters.  Hazard: the removal presumes that backslashes stand in strings only and that quotes pair; where
-they do not, the text is no JSON, and the decoder says so.  The verdict "good" is therefore worth something
-only together with a decode.
+The method: whatever lies in strings is removed by operations on buffers (`replace`, `translate`, `split`),
+and questions are put to the little that remains.  No loop here runs over the text's characters.
+
+Hazards:
+- The removal presumes that backslashes stand in strings only and that quotes pair; where they do not, the
+  text is no JSON, and the decoder says so.  The verdict "good" is therefore worth something only together
+  with a decode.
+- One operation on a buffer, or one decode, lets nothing else in the process run until it ends, in whatever
+  thread.  What costs more with each string takes a slice at a time, and how many values a text may hold is
+  limited before anybody decodes it.
 """
 
 import re
@@ -25,10 +30,15 @@ import msgspec
 MAX_DEPTH: Final = 64
 """How deep objects and arrays may nest; far above what MCP needs, far below where parsers give up."""
 
+MAX_VALUES: Final = 500_000
+"""How many values a text may hold, those within others included; 16 MiB of real pages hold fewer."""
+
+_SLICE: Final = 1 << 16
+
 _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b'"[]{}'))
+_NOT_VALUES: Final = bytes(set(range(256)) - set(b'",[]{}'))
 _NOT_COMMAS: Final = bytes(set(range(256)) - set(b'",'))
-_STRING: Final = re.compile(rb'"[^"]*"')
 
 # A number past the largest double, 1.8E308, has three digits in its exponent or, with two, 210 before it.
 _DIGITS: Final = bytes(
@@ -42,14 +52,15 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def check_text(body: bytes, *, depth: int = MAX_DEPTH) -> None:
-    """Pass a text that is UTF-8, nests at most `depth` deep and holds only numbers that a double can hold.
+    """Pass a text that is UTF-8, not too deep, and holds only so many values, and numbers that a double can.
 
     Whether it is JSON is left to the decoder.
 
     Raises:
-        ValueError: one of the three does not hold.
+        ValueError: one of the four does not hold.
     """
     check_encoding(body)
+    _check_values(body)
     check_depth(body, depth=depth)
     digits = body.translate(_DIGITS, b"+")
     if _STEEP in digits or _LONG in digits:
@@ -79,6 +90,15 @@ def check_depth(body: bytes, *, depth: int = MAX_DEPTH) -> None:
     raise ValueError(f"the text nests deeper than {depth}, or its brackets do not match")
 
 
+def _check_values(body: bytes) -> None:
+    # Most texts are too short for so many, or have too few marks even with those in strings.
+    if len(body) <= MAX_VALUES or sum(map(body.count, (b",", b"[", b"{"))) <= MAX_VALUES:
+        return
+    marks = _outline(body, _NOT_VALUES)
+    if marks.count(b",") + marks.count(b"[") > MAX_VALUES:
+        raise ValueError(f"the text holds more than {MAX_VALUES} values")
+
+
 def members(text: bytes) -> dict[str, msgspec.Raw]:
     """The members of the object that `text` is.
 
@@ -98,9 +118,18 @@ def _commas(text: bytes) -> int:
 
 def _outline(text: bytes, unwanted: bytes) -> bytes:
     """Of what stands outside strings, all but the unwanted; braces become brackets."""
-    marks = _unescaped(text).translate(_BRACKETS, unwanted)
-    # Two quotes side by side are an empty string, or they join two strings into one: all vanish anyhow.
-    return _STRING.sub(b"", marks.replace(b'""', b""))
+    return _outside(_unescaped(text).translate(_BRACKETS, unwanted))
+
+
+def _outside(text: bytes, between: bytes = b"") -> bytes:
+    """What stands outside the strings of a text without escapes, with `between` in their place."""
+    kept = []
+    inside = False
+    for start in range(0, len(text), _SLICE):
+        parts = text[start : start + _SLICE].split(b'"')
+        kept.append(between.join(parts[inside::2]))
+        inside ^= len(parts) % 2 == 0
+    return b"".join(kept)
 
 
 def _unescaped(text: bytes) -> bytes:
@@ -109,6 +138,6 @@ def _unescaped(text: bytes) -> bytes:
 
 
 def _check_numbers(body: bytes) -> None:
-    for number in _NUMBER.findall(_STRING.sub(b" ", _unescaped(body))):
-        if isinf(float(number)):
+    for number in _NUMBER.finditer(_outside(_unescaped(body), between=b" ")):
+        if isinf(float(number[0])):
             raise ValueError("a number is beyond what a double can hold")

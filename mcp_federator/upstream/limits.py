@@ -44,19 +44,19 @@ class Budget:
 
 
 class Lease:
-    """One answer's share of a budget; it grows with the answer, after decompression."""
+    """One answer's share of a budget; `taken` grows with the answer, after decompression."""
 
     def __init__(self, budget: Budget, limit: int) -> None:
         self.limit = limit
         self._budget = budget
-        self._taken = 0
+        self.taken = 0
 
     def take(self, size: int) -> None:
         """Account for `size` more bytes; raises `TooLargeError` or `FullError`."""
         budget = self._budget
-        self._taken += size
+        self.taken += size
         budget.taken += size
-        if self._taken > self.limit:
+        if self.taken > self.limit:
             raise TooLargeError(f"more than {self.limit} bytes")
         if budget.taken > budget.limit:
             raise FullError(f"{budget.limit} bytes of answers are under way")
@@ -65,4 +65,4 @@ class Lease:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.taken -= self._taken
+        self._budget.taken -= self.taken

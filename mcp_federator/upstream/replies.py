@@ -4,6 +4,7 @@ What may not come in: what a response means.
 
 Hazards:
 - Bytes are counted after decompression, as they come; events are bounded with them.
+- A stream may be all lines and no bytes: what came at once is looked at in slices, between which others run.
 - A legacy stream may carry requests of the server among what it says; it may wait for their answers.
 """
 
@@ -16,6 +17,7 @@ import aiohttp
 
 from mcp_federator.protocol import legacy, sse
 from mcp_federator.protocol.jsonrpc import Reply, decode_message, decode_reply
+from mcp_federator.upstream.aside import aside
 from mcp_federator.upstream.limits import Lease
 from mcp_federator.upstream.transport import Call
 
@@ -23,6 +25,8 @@ LINGER: Final = 1.0
 """Seconds an event stream may take to end after the reply, so that its connection can be used again."""
 
 _MAX_FIRST_EVENT: Final = 64 << 10
+
+_SLICE: Final = 4 << 10
 
 Answer = Callable[[bytes], Awaitable[None]]
 """Sends our answer to a request of the server."""
@@ -34,7 +38,7 @@ async def read(response: aiohttp.ClientResponse, call: Call, lease: Lease, answe
         case "application/json":
             body = await _whole(response, lease)
             if not call.legacy:
-                return decode_reply(body, call.id)
+                return await aside(len(body), lambda body: decode_reply(body, call.id), body)
             reply = await _from_legacy(body, call.id, answer)
             if reply is None:
                 raise ValueError("the message is no response")
@@ -77,25 +81,32 @@ async def _from_stream(response: aiohttp.ClientResponse, call: Call, lease: Leas
     decoder = sse.Decoder(lease.limit)
     while chunk := await response.content.readany():
         lease.take(len(chunk))
-        for event in decoder.feed(chunk):
-            if event.event != "message":
-                continue
-            if call.legacy:
-                reply = await _from_legacy(event.data, call.id, answer)
-            else:
-                reply = decode_message(event.data, call.id)
-            if reply is not None:
-                return reply
+        for start in range(0, len(chunk), _SLICE):
+            for event in decoder.feed(chunk[start : start + _SLICE]):
+                if event.event != "message":
+                    continue
+                if call.legacy:
+                    reply = await _from_legacy(event.data, call.id, answer)
+                else:
+                    reply = await _message(event.data, call.id)
+                if reply is not None:
+                    return reply
+            if start:
+                await asyncio.sleep(0)
     raise ValueError("the stream ended without an answer")
 
 
 async def _from_legacy(body: bytes, number: int, answer: Answer) -> Reply | None:
     """The response among the messages of a body or an event; requests are answered in their order."""
     found = None
-    for message in legacy.messages(body):
-        reply = decode_message(message, number)
+    for message in await aside(len(body), legacy.messages, body):
+        reply = await _message(message, number)
         if reply is not None:
             found = reply
         elif (told := legacy.answer_request(message)) is not None:
             await answer(told)
     return found
+
+
+async def _message(body: bytes, number: int) -> Reply | None:
+    return await aside(len(body), lambda body: decode_message(body, number), body)

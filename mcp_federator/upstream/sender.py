@@ -7,6 +7,7 @@ Hazards:
 - Only what was sent is counted in the metrics, each request once, by how it ended.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -15,6 +16,7 @@ from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
+from mcp_federator.upstream.aside import aside
 from mcp_federator.upstream.breaker import Breaker, State, Ticket
 from mcp_federator.upstream.hold import Holds
 from mcp_federator.upstream.limits import Budget, FullError, TooLargeError
@@ -88,7 +90,8 @@ class Sender:
             call: the request.
             partition: whose it is, for holds.
             deadline: on the event loop's clock.
-            read: raises `UpstreamError` or `UpstreamFailure` where what came is no answer.
+            read: raises `UpstreamError` or `UpstreamFailure` where what came is no answer.  Where much came,
+                it runs in a thread of its own.
             silence: says what it means that nothing came by then; without it, that is a failure.
 
         Raises:
@@ -100,7 +103,8 @@ class Sender:
         outcome = ""
         try:
             with self._budget.lease(self._max_bytes) as lease:
-                answer = read(await self._transport.exchange(call, lease, deadline))
+                exchange = await self._transport.exchange(call, lease, deadline)
+                answer = await self._read(read, exchange, lease.taken, deadline)
         except UpstreamFailure as failure:
             if failure.asked:
                 outcome = failure.reason
@@ -129,6 +133,15 @@ class Sender:
             self._breaker.release(ticket)
             if outcome:
                 self._metrics.upstream_request(self._name, call.method, outcome, self._clock() - begun)
+
+    async def _read(
+        self, read: Callable[[Exchange], _Read], exchange: Exchange, size: int, deadline: float
+    ) -> _Read:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await aside(size, read, exchange)
+        except TimeoutError:
+            raise FullError("too many large answers are being decoded") from None
 
     def _admit(self, partition: bytes, now: float) -> Ticket:
         wait = self._holds.remaining(partition, now)

@@ -9,7 +9,15 @@ from mcp_types.methods import validate_server_result
 from msgspec import Raw
 
 from mcp_federator.federation.prefix import Mapping
-from mcp_federator.federation.rewrite import Contents, Page, contents, error_data, page
+from mcp_federator.federation.rewrite import (
+    MAX_ITEMS,
+    MAX_REFUSED,
+    Contents,
+    Page,
+    contents,
+    error_data,
+    page,
+)
 from mcp_federator.model import Method
 
 ALPHA = Mapping("alpha")
@@ -522,3 +530,48 @@ def test_error_data_that_cannot_be_read_is_a_bad_reply(data: bytes) -> None:
 def test_an_error_never_names_what_is_not_published(asked: str | None, after: bytes) -> None:
     """A native URI without a public form gives way to what was asked for, or goes."""
     assert error_data(b'{"uri":"file:///mnt/a","k":1}', DOCS, asked) == after
+
+
+def item(number: int, more: str = "") -> str:
+    return f'{{"uri":"x:{number}","name":"n"{more}}}'
+
+
+def test_a_long_page_comes_out_like_a_short_one() -> None:
+    """In order, whole, without the items that are wrong or not published, wherever they stand."""
+    mapping = Mapping("docs", "docs:", "x:")
+    given = [item(number, f',"description":"{"d" * 100}"') for number in range(3500)]
+    expected = b",".join(text.encode().replace(b'"x:', b'"docs:') for text in given)
+    for place in (0, 999, 1000, 2345, 3500):
+        found = listed(*given[:place], "{}", '{"uri":"y:1","name":"n"}', *given[place:], mapping=mapping)
+        assert found.items == expected
+        assert (found.count, found.dropped) == (3500, 2)
+        assert found.uris == tuple(f"x:{number}" for number in range(3500))
+
+
+def test_long_contents_come_out_like_short_ones() -> None:
+    """A content without a URI gets the one that was asked for, in whichever portion."""
+    given = [f'{{"text":"{"t" * 100}"}}'] * 2500
+    found = read(*given, asked="x:1")
+    assert json.loads(b"{%b}" % found.body)["contents"] == [
+        json.loads(one) | {"uri": "alpha+x:1"} for one in given
+    ]
+    assert (found.count, found.uris) == (2500, ("x:1",) * 2500)
+
+
+def test_the_length_of_a_list_is_limited() -> None:
+    """As many items as allowed pass; one more, and the page is a bad reply."""
+    assert listed(*[item(1)] * MAX_ITEMS).count == MAX_ITEMS
+    with pytest.raises(ValueError, match=f"more than {MAX_ITEMS} items"):
+        listed(*[item(1)] * (MAX_ITEMS + 1))
+    with pytest.raises(ValueError, match=f"more than {MAX_ITEMS} items"):
+        read(*["1"] * (MAX_ITEMS + 1))
+
+
+@pytest.mark.parametrize("good", [0, 20], ids=["alone", "among-good-ones"])
+def test_the_number_of_wrong_items_is_limited(good: int) -> None:
+    """So many are left out one by one; with one more there is no end to it, and the page is a bad reply."""
+    given = [*["{}"] * 50, *[item(1)] * good]
+    found = listed(item(1), *given * (MAX_REFUSED // 50))
+    assert found.dropped == MAX_REFUSED
+    with pytest.raises(ValueError, match=f"more than {MAX_REFUSED} items"):
+        listed(item(1), *given * (MAX_REFUSED // 50), "{}")

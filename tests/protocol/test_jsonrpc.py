@@ -52,7 +52,7 @@ def test_a_request_is_decoded_as_deep_as_it_is_used() -> None:
     assert decode_request(read(b'"a-1"', meta=meta)) == Request(
         b'"a-1"',
         "resources/read",
-        Meta("2026-07-28", b'{"sampling":{}}', b'"p"', "tp", "ts", "b"),
+        Meta("2026-07-28", b'{"sampling":{}}', "tp", "ts", "b"),
         "x",
         has_params=True,
     )
@@ -60,12 +60,10 @@ def test_a_request_is_decoded_as_deep_as_it_is_used() -> None:
 
 def test_a_request_holds_copies() -> None:
     """Nothing keeps the client's whole body alive."""
-    request = decode_request(
-        read(params=b'"uri":"x","requestState":"s"', meta=CAPABILITIES + b',"progressToken":5')
-    )
+    request = decode_request(read(params=b'"uri":"x","requestState":"s"', meta=CAPABILITIES))
     assert request.retry is not None
-    parts = [request.id, request.meta.capabilities, request.meta.progress_token, request.retry.request_state]
-    assert [type(part) for part in parts] == [bytes] * 4
+    parts = [request.id, request.meta.capabilities, request.retry.request_state]
+    assert [type(part) for part in parts] == [bytes] * 3
 
 
 @pytest.mark.parametrize(
@@ -182,7 +180,7 @@ def test_H35_a_notification_has_no_id() -> None:
         (b'{"jsonrpc":"2.0","id":7,"result":{}}', b"7"),
     ],
 )
-def test_an_envelope_of_another_shape_is_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002
+def test_an_envelope_of_another_shape_is_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002 - the protocol's word
     """An invalid request gets its id back where it has a proper one."""
     error = refusal(body)
     assert (error.code, error.id) == (Code.INVALID_REQUEST, id)
@@ -207,7 +205,7 @@ def test_an_envelope_of_another_shape_is_refused(body: bytes, id: bytes | None) 
         (read(meta=VERSION + b',"traceparent":"a","traceparent":"b"'), b"1"),
     ],
 )
-def test_equal_names_are_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002
+def test_equal_names_are_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002 - the protocol's word
     """Two members of one name in envelope, params or `_meta`: readers would disagree which one counts."""
     for spelling in (body, body.replace(b",", b" ,\n ")):
         error = refusal(spelling)
@@ -288,15 +286,6 @@ def test_a_meta_that_is_no_object_says_nothing(meta: bytes) -> None:
     """The dialect misses the version in it."""
     body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":' + meta + b"}}"
     assert decode_request(body).meta == Meta()
-
-
-@pytest.mark.parametrize(
-    ("member", "token"),
-    [(b"5", b"5"), (b"-1.5", b"-1.5"), (b'"t"', b'"t"'), (b"null", None), (b"true", None), (b"{}", None)],
-)
-def test_a_progress_token_is_a_string_or_a_number(member: bytes, token: bytes | None) -> None:
-    """Anything else is no token."""
-    assert decode_request(read(meta=b'"progressToken":' + member)).meta.progress_token == token
 
 
 @given(

@@ -254,6 +254,13 @@ def test_H35_batches_are_taken_apart(body: bytes, found: list[bytes]) -> None:
     assert messages(body) == found
 
 
+def test_a_batch_has_so_many_messages() -> None:
+    """Our answer is one of them; of more than a thousand the rest could only be there to keep us busy."""
+    assert len(messages(b"[%b1]" % (b"1," * 999))) == 1000
+    with pytest.raises(ValueError, match="more than 1000"):
+        messages(b"[%b1]" % (b"1," * 1000))
+
+
 @pytest.mark.parametrize("body", [b"[", b"[1,]", b"[" * 100_000, b'["\xff"]'])
 def test_a_broken_batch_is_refused(body: bytes) -> None:
     """Also one that nests without end, or is no UTF-8."""

@@ -65,11 +65,11 @@ def test_H29_a_retry_goes_upstream_byte_for_byte() -> None:
     ],
 )
 def test_trace_context_goes_along_in_meta_and_as_headers(baggage: bool, expected: dict[str, str]) -> None:
-    """Baggage only where the configuration wants it; the progress token is ours."""
+    """Baggage only where the configuration wants it."""
     query = Query(Method.READ, "x")
-    sent = json.loads(modern.call_params(query, b"{}", TRACE, baggage=baggage, progress_token=77))
+    sent = json.loads(modern.call_params(query, b"{}", TRACE, baggage=baggage))
     methods.validate_client_request("resources/read", MODERN, sent)
-    assert sent["_meta"].items() >= (expected | {"progressToken": 77}).items()
+    assert sent["_meta"].items() >= expected.items()
     headers = modern.call_headers(query, TRACE, baggage)
     assert headers.items() >= expected.items()
     assert ("baggage" in sent["_meta"], "baggage" in headers) == (baggage, baggage)
@@ -103,7 +103,7 @@ def test_what_we_send_upstream_we_would_accept(method: Method, uri: str, cursor:
     query = Query(method, uri) if method is Method.READ else Query(method)
     if method in (Method.LIST, Method.TEMPLATES):
         query = Query(method, cursor=cursor)
-    params = modern.call_params(query, b"{}", TRACE, progress_token=1)
+    params = modern.call_params(query, b"{}", TRACE)
     received = decode_request(
         b'{"jsonrpc":"2.0","id":1,"method":"%b","params":%b}' % (method.value.encode(), params)
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_federator.protocol.jsonrpc import decode_message
-from mcp_federator.protocol.sse import Decoder, ServerSentEvent, encode
+from mcp_federator.protocol.sse import MAX_LINES, Decoder, ServerSentEvent
 
 LIMIT = 1 << 20
 
@@ -137,11 +137,13 @@ def test_the_limit_is_on_one_event() -> None:
     assert len(events) == 501
 
 
-@given(
-    st.binary(),
-    st.none() | st.sampled_from(["message", "x y"]),
-)
-def test_what_is_encoded_is_decoded(data: bytes, event: str | None) -> None:
-    """Data keeps its lines; every line end becomes a LF."""
-    stream = encode(data, event)
-    assert decoded(stream) == [ServerSentEvent(re.sub(b"\r\n?", b"\n", data), event or "message")]
+def test_lines_are_counted() -> None:
+    """A stream ends with the first line too many, whatever the lines hold; pieces of one line are none."""
+    for line in (b"\n", b"\r", b":\n", b"data:\n\n"):
+        decoder = Decoder(100)
+        decoder.feed(line * (MAX_LINES // line.count(b"\n" if line != b"\r" else line)))
+        with pytest.raises(ValueError, match=f"more than {MAX_LINES} lines"):
+            decoder.feed(line)
+    decoder = Decoder(MAX_LINES + 1)
+    for _ in range(MAX_LINES + 1):
+        decoder.feed(b":")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_federator.protocol.text import MAX_DEPTH, check_text, members
+from mcp_federator.protocol.text import MAX_DEPTH, MAX_VALUES, _outside, _unescaped, check_text, members
 
 # Text made of what the checks look for: brackets, quotes, backslashes, digits and exponents.
 awkward = st.text(st.sampled_from('[]{}",:\\/0123456789eE+-. aé\n'), max_size=20)
@@ -150,6 +151,30 @@ def test_H14_numbers_that_a_double_holds_pass(number: bytes) -> None:
 def test_H14_digits_in_strings_are_text(string: bytes) -> None:
     """A blob or a digest may look like any number."""
     assert not refused(b"[" + string + b",1e40]")
+
+
+@pytest.mark.parametrize(
+    ("one", "room"),
+    [(b"1", 1), (b'"",""', 2), (b"[]", 2), (b'{"a":1,"b":2}', 3)],
+    ids=["numbers", "strings", "arrays", "objects"],
+)
+def test_values_are_counted(one: bytes, room: int) -> None:
+    """A text of as many values as allowed passes, one of more does not; commas in strings are text."""
+    many = MAX_VALUES // room
+    text = b'"%b"' % (b",[{" * MAX_VALUES)
+    assert not refused(b"[" + b",".join([one] * (many - 2) + [text]) + b"]")
+    assert refused(b"[" + b",".join([one] * (many + 1) + [text]) + b"]")
+
+
+@given(values, writers, st.integers(1, 40))
+def test_strings_are_passed_over_wherever_a_slice_ends(
+    value: Any, write: Callable[[Any], str], size: int
+) -> None:
+    """What stands outside strings does not depend on how the text is cut."""
+    text = _unescaped(write(value).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcp_federator.protocol.text._SLICE", size)
+        assert _outside(text) == re.sub(rb'"[^"]*"', b"", text)
 
 
 numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,350})(\.[0-9]{1,3})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
