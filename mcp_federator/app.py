@@ -49,9 +49,6 @@ from mcp_federator.upstream.repository import AnyClient, Repository, opened
 DISCOVER_TTL_MS: Final = 60_000
 """How long clients may keep our discover result, once every upstream was reached."""
 
-ANSWER_BYTES: Final = 256 << 20
-"""What all answers being received may hold together."""
-
 WATCH_SECONDS: Final = 2.0
 """How often the configuration's files are read again.  They are polled, since a ConfigMap changes by swapping
 a symlink, which no watch on a file sees."""
@@ -98,7 +95,7 @@ class Federation:
         self._seal = Seal(self._secrets)
         self._memory = MemoryStore(config.cache.memory, clock)
         self._scopes = ListScopes(config.cache.max_ttl)
-        self._budget = Budget(ANSWER_BYTES)
+        self._budget = Budget(config.server.max_response_bytes_in_flight)
         self._slots = Slots(config.server.max_in_flight)
         self._stacks: dict[str, Stack] = {}
         self._retiring: set[asyncio.Task[None]] = set()

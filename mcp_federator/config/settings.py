@@ -182,6 +182,14 @@ class Server(Section, frozen=True):
     ] = ()
     max_request_bytes: Annotated[Size, _means("Largest request body.", least=1)] = Size(1 << 20)
     max_in_flight: Annotated[Count, _means("Most requests to all upstreams together at one time.")] = 1000
+    max_response_bytes_in_flight: Annotated[
+        Size,
+        _means(
+            "Most bytes of answers that are being received from all upstreams together, after inflating."
+            " One upstream may hold half of them.",
+            least=1,
+        ),
+    ] = Size(256 << 20)
     request_timeout: Annotated[Wait, _means("Longest time from a request to its answer.")] = Duration(30)
     grace: Annotated[
         Duration, _means("How long requests in flight may take to end when the process is told to stop.")

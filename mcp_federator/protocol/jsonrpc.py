@@ -31,6 +31,7 @@ __all__ = [
     "Meta",
     "Reply",
     "Request",
+    "UnfitError",
     "check_text",
     "decode_message",
     "decode_reply",
@@ -90,6 +91,10 @@ class ErrorObject(msgspec.Struct, frozen=True):
     code: int
     message: str
     data: msgspec.Raw | None = None
+
+
+class UnfitError(ValueError):
+    """The message is the response to our call, but what it carries cannot be used."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -155,6 +160,9 @@ _ERROR: Final = msgspec.json.Decoder(_Error)
 _ANYTHING: Final = msgspec.json.Decoder(msgspec.Raw)
 _TEXT: Final = msgspec.json.Decoder(str)
 _ENCODER: Final = msgspec.json.Encoder()
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""Half a character, or one of the halves of a whole one."""
+
 _ID: Final = re.compile(rb'".*"|-?(?:0|[1-9][0-9]*)(?:\.0+)?', re.DOTALL)
 
 
@@ -224,6 +232,7 @@ def decode_reply(body: bytes, id: int) -> Reply:  # noqa: A002 - the protocol's 
     server that could not read our id has no other (basic/index, "Error Responses").
 
     Raises:
+        UnfitError: it is one to that call, with text in it that no reader should get.
         ValueError: anything that is no JSON-RPC response to that call.
     """
     reply = decode_message(body, id)
@@ -239,8 +248,13 @@ def decode_message(body: bytes, id: int) -> Reply | None:  # noqa: A002 - the pr
     """
     if not body:
         return None
-    check_text(body)
-    message = _REPLY.decode(body)
+    try:
+        check_text(body)
+        message = _REPLY.decode(body)
+    except ValueError as problem:
+        if _answers(body, id):
+            raise UnfitError(str(problem)) from None
+        raise
     if _hides(message, body):
         members(body)
     if message.method:
@@ -251,6 +265,16 @@ def decode_message(body: bytes, id: int) -> Reply | None:  # noqa: A002 - the pr
     if bytes(message.id) != b"%d" % id and (error is None or _value(message.id) is not None):
         raise ValueError("the response has another id")
     return Reply(result) if error is None else Reply(error=_error(error))
+
+
+def _answers(body: bytes, id: int) -> bool:  # noqa: A002 - the protocol's word
+    """Whether a text that is not fit to be read would be the response to our call, if it were mended."""
+    text = _HALF.sub(rb"\\ufffd", body.decode(errors="replace").encode())
+    try:
+        message = _REPLY.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return bytes(message.id) == b"%d" % id and not message.method
 
 
 def _hides(decoded: _Wire, text: bytes) -> bool:

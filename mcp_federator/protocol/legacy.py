@@ -22,7 +22,15 @@ from mcp_federator import __version__
 from mcp_federator.errors import McpError, Reason, UpstreamError
 from mcp_federator.model import Answer, Method, Query, Trace
 from mcp_federator.protocol.jsonrpc import Request, check_text
-from mcp_federator.protocol.modern import ITEMS, Discovered, Result, answer_meta, result_of, trace_fields
+from mcp_federator.protocol.modern import (
+    ITEMS,
+    Discovered,
+    Result,
+    answer_meta,
+    decode_members,
+    result_of,
+    trace_fields,
+)
 from mcp_federator.protocol.text import members
 from mcp_federator.protocol.vocabulary import LEGACY, SESSION_HEADER, VERSION_HEADER, Code
 
@@ -160,9 +168,9 @@ def decode_result(raw: bytes | msgspec.Raw) -> Result:
     Raises:
         ValueError: it is no object.
     """
-    members = _OBJECT.decode(raw)
+    members, clear = decode_members(raw)
     members.pop("resultType", None)
-    return result_of(members)
+    return result_of(members, clear=clear)
 
 
 def messages(body: bytes) -> list[bytes]:

@@ -19,6 +19,7 @@ from mcp_federator.errors import McpError
 from mcp_federator.model import Answer, Method, Query, Scope, Trace
 from mcp_federator.protocol.headers import decode_name, encode_name
 from mcp_federator.protocol.jsonrpc import Request
+from mcp_federator.protocol.text import has_twins
 from mcp_federator.protocol.vocabulary import (
     META_CAPABILITIES,
     META_CLIENT_INFO,
@@ -51,6 +52,8 @@ ITEMS: Final = {Method.LIST: b'"resources":[', Method.TEMPLATES: b'"resourceTemp
 
 _ASKING: Final = {"inputRequests": b"{", "requestState": b'"'}
 """An interim result has at least one of them (basic/patterns/mrtr, "Server Requirements"): how it begins."""
+
+_SCOPES: Final = {b'"public"': Scope.PUBLIC}
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -277,7 +280,7 @@ def decode_result(raw: bytes | msgspec.Raw) -> Result:
         ValueError: no object, a `resultType` that we do not know, or an interim result that asks for nothing
             or in another form.
     """
-    members = _OBJECT.decode(raw)
+    members, clear = decode_members(raw)
     kind = bytes(members.pop("resultType", _NULL))
     interim = kind == b'"input_required"'
     if interim:
@@ -291,18 +294,29 @@ def decode_result(raw: bytes | msgspec.Raw) -> Result:
             raise ValueError("the result requires input but asks for none")
     elif kind not in {b'"complete"', b"null"}:
         raise ValueError("the result is of an unknown type")
-    return result_of(members, interim=interim)
+    return result_of(members, interim=interim, clear=clear)
 
 
-def result_of(members: dict[str, msgspec.Raw], *, interim: bool = False) -> Result:
-    """A result of its members, of which hints and `_meta` are taken out; `resultType` is no longer there."""
+def decode_members(raw: bytes | msgspec.Raw) -> tuple[dict[str, msgspec.Raw], bool]:
+    """The members of a result, and whether each had a name of its own; raises ValueError."""
+    members = _OBJECT.decode(raw)
+    # Encoding is compact and no spelling is shorter: equal lengths leave no room for a member that was lost.
+    clear = len(_ENCODER.encode(members)) == memoryview(raw).nbytes or not has_twins(bytes(raw), members)
+    return members, clear
+
+
+def result_of(members: dict[str, msgspec.Raw], *, interim: bool = False, clear: bool = True) -> Result:
+    """A result of its members, of which hints and `_meta` are taken out; `resultType` is no longer there.
+
+    Where it is not `clear` which of two members counts, others may believe the other one: no hint does.
+    """
     ttl, scope, meta = (members.pop(name, None) for name in ("ttlMs", "cacheScope", "_meta"))
     return Result(
         interim,
         members,
         b"" if meta is None else _upstream_meta(meta),
-        None if ttl is None else _whole_milliseconds(bytes(ttl)),
-        None if scope is None else Scope.PUBLIC if bytes(scope) == b'"public"' else Scope.PRIVATE,
+        0 if not clear else None if ttl is None else _whole_milliseconds(bytes(ttl)),
+        Scope.PRIVATE if not clear else None if scope is None else _SCOPES.get(bytes(scope), Scope.PRIVATE),
     )
 
 

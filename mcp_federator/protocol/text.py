@@ -106,10 +106,15 @@ def members(text: bytes) -> dict[str, msgspec.Raw]:
         ValueError: it is no object, or two members have one name, in whatever spelling.
     """
     found = _OBJECT.decode(text)
-    # What is left of the text without its names has as many commas, unless a member was lost.
-    if _commas(text) != _commas(b",".join(found.values())):
+    if has_twins(text, found):
         raise ValueError("two members of one object have the same name")
     return found
+
+
+def has_twins(text: bytes, found: dict[str, msgspec.Raw]) -> bool:
+    """Whether two members of an object have one name, of which a decoder then found one."""
+    # What is left of the text without its names has as many commas, unless a member was lost.
+    return _commas(text) != _commas(b",".join(found.values()))
 
 
 def _commas(text: bytes) -> int:

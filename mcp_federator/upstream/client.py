@@ -125,6 +125,7 @@ class Client:
         self._process_slots = slots
         self._slots = Slots(settings.max_in_flight)
         self._scope_of_nothing = Scope.PUBLIC if settings.cache.trust_public else Scope.PRIVATE
+        budget = budget.share(settings.max_response_bytes)
         self._transport: Transport = (
             Stdio(name, settings, budget=budget, clock=clock)
             if settings.kind == "stdio"
@@ -345,9 +346,6 @@ class Client:
         """
         if self._credentials.forwards:
             return Hint(0, Scope.PRIVATE)
-        known = self._discovery.known
-        if known is None or known.era is Era.LEGACY:
-            return self._door.hint()
         return Hint(int(self._discovery.remaining(ANYONE) * 1000), self._scope_of_nothing)
 
     def _deadline(self) -> float:

@@ -10,11 +10,9 @@ Hazards:
 - aiohttp refuses header fields over 8,190 bytes unless told otherwise.
 """
 
-import socket
 import ssl
 import sys
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Final, TypeVar
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -31,22 +29,6 @@ _MAX_FIELDS: Final = 256
 
 # Older interpreters leave TLS connections open that the other side has closed; newer ones warn when asked.
 _CLEAN_UP_CLOSED: Final = sys.version_info < (3, 12, 8) or (3, 13, 0) <= sys.version_info < (3, 13, 1)
-
-
-class Attempt:
-    """What became known of one request's connection."""
-
-    reused = True
-    """It was kept alive from an earlier request: no socket was made."""
-
-
-_attempt: ContextVar[Attempt] = ContextVar("attempt")
-
-
-def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    _attempt.get().reused = False
-    family, kind, protocol, _, _ = address
-    return socket.socket(family, kind, protocol)
 
 
 class Pools:
@@ -66,7 +48,6 @@ class Pools:
                     ssl=True if tls is None else tls,
                     force_close=force_close,
                     enable_cleanup_closed=_CLEAN_UP_CLOSED,
-                    socket_factory=_new_socket,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 proxy=proxy,
@@ -85,24 +66,19 @@ class Pools:
         url: URL,
         body: bytes | None,
         headers: dict[str, str],
-        attempt: Attempt,
         *,
         kept: bool = True,
     ) -> aiohttp.ClientResponse:
         """Send a request, over a kept connection or over one of its own, and wait for the response's head."""
         session = self._kept if kept else self._single
-        outer = _attempt.set(attempt)
-        try:
-            return await session.request(
-                verb,
-                url,
-                data=body,
-                headers=headers,
-                allow_redirects=False,
-                server_hostname=self._server_name,
-            )
-        finally:
-            _attempt.reset(outer)
+        return await session.request(
+            verb,
+            url,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            server_hostname=self._server_name,
+        )
 
     async def close(self) -> None:
         """Close all connections."""

@@ -20,7 +20,7 @@ from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.federation import rewrite
 from mcp_federator.federation.prefix import Mapping
 from mcp_federator.model import Answer, Hint, Method, Query, Scope, Served
-from mcp_federator.protocol.jsonrpc import ErrorObject
+from mcp_federator.protocol.jsonrpc import ErrorObject, UnfitError
 from mcp_federator.protocol.modern import Result, decode_result
 from mcp_federator.protocol.vocabulary import Code, relay
 from mcp_federator.upstream.hold import DEFAULT_HOLD
@@ -62,7 +62,7 @@ class Door:
             wait = DEFAULT_HOLD if exchange.retry_after is None else exchange.retry_after
             raise self._failure(Reason.REFUSED, f"HTTP {status}", personal=True, retry_after=wait)
         if status in _NOT_ALLOWED:
-            raise self._failure(Reason.REFUSED, f"HTTP {status}", personal=True, stale_ok=False)
+            raise self._barred(exchange)
 
     def passed(
         self,
@@ -82,11 +82,12 @@ class Door:
         Raises:
             UpstreamError: an error that is an answer.
             UpstreamFailure: no answer, or an error that must not leave this house.
+            UnfitError: an answer, but not as the schema has it.
         """
         self.check(exchange)
         reply = exchange.reply
         if reply is None:
-            raise self._failure(Reason.REFUSED, f"HTTP {exchange.status}", personal=True, stale_ok=False)
+            raise self._barred(exchange)
         if reply.error is not None:
             if reply.error.code == Code.METHOD_NOT_FOUND and query.method in _LISTS:
                 return self.empty(nothing())
@@ -96,7 +97,7 @@ class Door:
         try:
             return self._answer(query, decode(reply.result), Served(beyond=exchange.cache_status))
         except ValueError as problem:
-            raise self._failure(Reason.BAD_REPLY, str(problem)) from problem
+            raise UnfitError(str(problem)) from problem
 
     def hint(self, ttl_ms: int | None = None, scope: Scope | None = None) -> Hint:
         """A hint as it may be believed (server/utilities/caching, "Cacheable Model"); None was not said."""
@@ -157,6 +158,15 @@ class Door:
 
     def _clamped(self, hint: Hint) -> Hint:
         return hint if hint.ttl_ms <= self._max_ttl_ms else Hint(self._max_ttl_ms, hint.scope)
+
+    def _barred(self, exchange: Exchange) -> UpstreamFailure:
+        return self._failure(
+            Reason.REFUSED,
+            f"HTTP {exchange.status}",
+            personal=True,
+            stale_ok=False,
+            retry_after=exchange.retry_after,
+        )
 
     def _failure(
         self,

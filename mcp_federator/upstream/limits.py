@@ -32,15 +32,33 @@ class Slots:
 
 
 class Budget:
-    """Bytes that all answers being received may hold together."""
+    """Bytes that all answers being received may hold together; `whole` is what this is a share of."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, whole: "Budget | None" = None) -> None:
         self.limit = limit
         self.taken = 0
+        self._whole = whole
+
+    def share(self, least: int) -> "Budget":
+        """What an upstream may hold of it: half, so that others have room, or `least` where that is more."""
+        return Budget(max(self.limit // 2, least), self)
 
     def lease(self, limit: int) -> "Lease":
         """A lease of at most `limit` bytes for one answer, given back at the end of its `with` block."""
         return Lease(self, limit)
+
+    def add(self, size: int) -> None:
+        """Account for so many more bytes, or fewer."""
+        self.taken += size
+        if self._whole is not None:
+            self._whole.add(size)
+
+    def check(self) -> None:
+        """Raise `FullError` where more is taken than there is."""
+        if self.taken > self.limit:
+            raise FullError(f"{self.limit} bytes of answers are under way")
+        if self._whole is not None:
+            self._whole.check()
 
 
 class Lease:
@@ -53,16 +71,14 @@ class Lease:
 
     def take(self, size: int) -> None:
         """Account for `size` more bytes; raises `TooLargeError` or `FullError`."""
-        budget = self._budget
         self.taken += size
-        budget.taken += size
+        self._budget.add(size)
         if self.taken > self.limit:
             raise TooLargeError(f"more than {self.limit} bytes")
-        if budget.taken > budget.limit:
-            raise FullError(f"{budget.limit} bytes of answers are under way")
+        self._budget.check()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.taken -= self.taken
+        self._budget.add(-self.taken)

@@ -125,7 +125,7 @@ class Repository:
         self._max_ttl_ms = int(max_ttl * 1000)
         self._metrics = metrics
         self._clock = clock
-        self._budget = budget
+        self._budget = budget.share(settings.max_response_bytes)
         self._process_slots = slots
         self._slots = Slots(settings.max_in_flight)
         self._door = Door(mapping, settings.cache, max_ttl)

@@ -10,12 +10,14 @@ Hazards:
 import asyncio
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final, TypeVar
 
 from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
+from mcp_federator.protocol.jsonrpc import UnfitError
 from mcp_federator.upstream.aside import aside
 from mcp_federator.upstream.breaker import Breaker, State, Ticket
 from mcp_federator.upstream.hold import Holds
@@ -26,7 +28,7 @@ from mcp_federator.upstream.transport import Call, Exchange, ForgottenError, Tra
 _Read = TypeVar("_Read")
 
 _SICK: Final = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_REPLY})
-"""What the breaker counts."""
+"""What the breaker counts, unless it is of one answer alone."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,23 +106,26 @@ class Sender:
         try:
             with self._budget.lease(self._max_bytes) as lease:
                 exchange = await self._transport.exchange(call, lease, deadline)
+                self._note_wish(exchange, partition)
                 answer = await self._read(read, exchange, lease.taken, deadline)
         except UpstreamFailure as failure:
             if failure.asked:
                 outcome = failure.reason
                 if silence is not None and failure.reason is Reason.TIMEOUT:
                     return silence()
-                self._note_failure(failure, call.method, partition, ticket)
+                sick = failure.reason in _SICK
+                self._note_failure(failure, call.method, partition, ticket, sick=sick)
             raise
         except UpstreamError:
             outcome = "error"
             self._note_answer(ticket)
             raise
-        except TooLargeError as problem:
-            # Well-formed for all we know: one large resource must not close the upstream to all.
-            outcome = Reason.BAD_REPLY
-            self._note_answer(ticket)
-            raise self.failure(Reason.BAD_REPLY, str(problem)) from problem
+        except (TooLargeError, UnfitError) as problem:
+            # An answer, for all we know: one resource that cannot be read must not close the upstream to all.
+            unfit = self.failure(Reason.BAD_REPLY, str(problem))
+            outcome = unfit.reason
+            self._note_failure(unfit, call.method, partition, ticket, sick=False)
+            raise unfit from problem
         except FullError as full:
             raise self.failure(Reason.OVERLOADED, str(full), asked=False) from full
         except ForgottenError:
@@ -182,9 +187,10 @@ class Sender:
         self._set_up(up=True)
         self.error = ""
 
-    def _note_failure(self, failure: UpstreamFailure, method: str, partition: bytes, ticket: Ticket) -> None:
+    def _note_failure(
+        self, failure: UpstreamFailure, method: str, partition: bytes, ticket: Ticket, *, sick: bool
+    ) -> None:
         now = self._clock()
-        sick = failure.reason in _SICK
         if sick:
             self._breaker.fail(ticket, now)
         else:
@@ -197,6 +203,11 @@ class Sender:
         _log.log(level, "%s: %s failed: %s", self._name, method, self.error)
         if sick and self._breaker.state(now) is State.OPEN:
             _log.warning("%s: the breaker opens", self._name)
+
+    def _note_wish(self, exchange: Exchange, partition: bytes) -> None:
+        """Hold as long as a failed request was told, whatever else it was told."""
+        if exchange.retry_after is not None and exchange.status >= HTTPStatus.BAD_REQUEST:
+            self._holds.hold(partition, exchange.retry_after, self._clock())
 
     def _set_up(self, *, up: bool) -> None:
         self.up = up

@@ -30,7 +30,7 @@ from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.model import Method
-from mcp_federator.protocol.jsonrpc import decode_reply
+from mcp_federator.protocol.jsonrpc import UnfitError, decode_reply
 from mcp_federator.protocol.legacy import INITIALIZE, answer_request, cancelled, messages
 from mcp_federator.protocol.lines import Lines, TooLong, head_of, likely_id, one_line
 from mcp_federator.upstream.limits import Budget, FullError, Lease, TooLargeError
@@ -309,6 +309,8 @@ class Stdio:
         self._excused = False
         try:
             return Exchange(200, decode_reply(message, call.id))
+        except UnfitError:
+            raise
         except ValueError as problem:
             raise self._failure(Reason.BAD_REPLY, str(problem)) from problem
 

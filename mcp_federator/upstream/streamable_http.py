@@ -8,8 +8,8 @@ Hazards:
   the legacy revisions a disconnect says nothing, and a message of its own is needed.
 - A legacy server may hold its reply back until what it asks us on the stream was answered.
 - Keep-alives and progress must not extend the wait: one deadline covers all of a call.
-- A kept-alive connection may be dead already.  aiohttp repeats no POST; we do, once, on a connection of its
-  own.
+- A connection may be dead already when it is used.  aiohttp repeats no POST; we do, once, on a connection of
+  its own.
 - aiohttp's exceptions hold the URL and our headers, which may be secrets: none of them leaves this file.
 - Bytes are counted after decompression; aiohttp inflates piece by piece, so a bomb is seen while it goes off.
 """
@@ -30,9 +30,9 @@ from mcp_federator.config import Tls, Upstream
 from mcp_federator.errors import ConfigError, Reason, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.protocol import legacy
-from mcp_federator.protocol.jsonrpc import Reply
+from mcp_federator.protocol.jsonrpc import Reply, UnfitError
 from mcp_federator.protocol.vocabulary import SESSION_HEADER
-from mcp_federator.upstream.connecting import Attempt, Pools, proxy_for, tls_context
+from mcp_federator.upstream.connecting import Pools, proxy_for, tls_context
 from mcp_federator.upstream.hold import retry_after
 from mcp_federator.upstream.limits import FullError, Lease, TooLargeError
 from mcp_federator.upstream.replies import names_endpoint, read, to_end
@@ -240,22 +240,21 @@ class StreamableHttp:
         if pools is None:
             raise self._failure(Reason.UNREACHABLE, "closed")
         fields = {**self._headers, **headers}
-        attempt = Attempt()
         try:
-            return await pools.send(verb, url, body, fields, attempt)
+            return await pools.send(verb, url, body, fields)
         except aiohttp.ClientConnectorError:
             raise
         except _BROKEN:
-            if not attempt.reused or not repeatable:
+            if not repeatable:
                 raise
-        return await pools.send(verb, url, body, fields, attempt, kept=False)
+        return await pools.send(verb, url, body, fields, kept=False)
 
     async def _reply(self, response: aiohttp.ClientResponse, call: Call, lease: Lease) -> Reply | None:
         """The JSON-RPC response; None where the status says "failed" and the body does not say why."""
         failed = response.status >= HTTPStatus.BAD_REQUEST
         try:
             return await read(response, call, lease, lambda body: self._say(body, call.headers))
-        except (TooLargeError, aiohttp.ClientError):
+        except (TooLargeError, UnfitError, aiohttp.ClientError):
             if not failed:
                 raise
         except ValueError as problem:

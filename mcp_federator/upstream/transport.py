@@ -87,6 +87,7 @@ class Transport(Protocol):
         Raises:
             UpstreamFailure: no connection, a broken one, no answer in time, or bytes that are none.
             TooLargeError, FullError: see `Lease.take`.
+            UnfitError: see `decode_reply`.
             ForgottenError: see `Call.incarnation`.
             StrangerError: it is seen how else the other side would be reached, and we do not do that.
         """

@@ -72,6 +72,7 @@ def test_the_defaults_are_those_of_the_design() -> None:
             "secret": [],
             "max_request_bytes": 1 << 20,
             "max_in_flight": 1000,
+            "max_response_bytes_in_flight": 256 << 20,
             "request_timeout": 30,
             "grace": 20,
             "instructions": "",

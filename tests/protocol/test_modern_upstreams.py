@@ -1,6 +1,7 @@
 """The dialect of 2026-07-28 toward upstreams: our calls, their results."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from multidict import CIMultiDict
 
 import mcp_federator
 from mcp_federator.model import Method, Query, Retry, Scope, Trace
-from mcp_federator.protocol import modern
+from mcp_federator.protocol import legacy, modern
 from mcp_federator.protocol.jsonrpc import decode_request
 from mcp_federator.protocol.modern import Discovered, Result, decode_discover, decode_result
 from mcp_federator.protocol.vocabulary import MODERN
@@ -187,6 +188,37 @@ def test_H25_odd_lives_never_fail_a_result(ttl: bytes, milliseconds: int) -> Non
 def test_H26_only_public_is_public(scope: bytes, expected: Scope) -> None:
     """Any other scope that is given is private."""
     assert decode_result(b'{"cacheScope":' + scope + b"}").scope is expected
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"ttlMs":60000,"ttlMs":0}',
+        b'{"ttlMs":0,"ttlMs":60000,"cacheScope":"public"}',
+        b'{"ttlMs":5,"cacheScope":"private","cacheScope":"public"}',
+        b'{"ttlMs":5,"cacheScope":"public" , "cacheScope":"private"}',
+        b'{"ttlMs":5,"cacheScope":"public","cache\\u0053cope":"private"}',
+        b'{"resultType":"complete","resultType":"complete","ttlMs":5,"cacheScope":"public"}',
+    ],
+)
+@pytest.mark.parametrize("decode", [decode_result, legacy.decode_result])
+def test_H26_of_two_hints_none_is_believed(raw: bytes, decode: Callable[[bytes], Result]) -> None:
+    """Others may believe the other one; so the answer is for its asker alone, and for now."""
+    found = decode(raw)
+    assert (found.ttl_ms, found.scope) == (0, Scope.PRIVATE)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b' {"ttlMs" : 5, "cacheScope":"public"}',
+        b'{"ttlMs":5,"cacheScope":"public","x":"\\"ttlMs\\":1,\\"ttlMs\\":2","y":{"ttlMs":1,"a":{"ttlMs":2}}}',
+        b'{"ttl\\u004ds":5,"cacheScope":"publi\\u0063","y":[1, 2]}',
+    ],
+)
+def test_H25_hints_are_believed_in_any_spelling(raw: bytes) -> None:
+    """What looks like a second hint elsewhere is none."""
+    assert decode_result(raw).ttl_ms == 5
 
 
 @pytest.mark.parametrize("raw", [b"{}", b'{"resultType":null}', b'{"resultType":"complete"}'])

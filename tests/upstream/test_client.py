@@ -110,22 +110,25 @@ def test_a_legacy_server_is_recognised_and_named(answer: Answer) -> None:
         ),
         pytest.param(error(-32021), Reason.REFUSED, True, id="capability-missing"),
         pytest.param(reply(status=418), Reason.REFUSED, True, id="418"),
-        pytest.param(drop(), Reason.UNREACHABLE, False, id="broken"),
+        pytest.param([drop(), drop()], Reason.UNREACHABLE, False, id="broken"),
     ],
 )
-def test_what_decides_nothing_is_not_remembered(answer: Answer, reason: Reason, personal: bool) -> None:
+def test_what_decides_nothing_is_not_remembered(
+    answer: Answer | list[Answer], reason: Reason, personal: bool
+) -> None:
     """The asker learns why; the next query probes again and is answered."""
+    answers = answer if isinstance(answer, list) else [answer]
 
     async def body() -> None:
         async with (
-            Wire({DISCOVER: [answer, result(discovered())], READ: ONE}) as wire,
+            Wire({DISCOVER: [*answers, result(discovered())], READ: ONE}) as wire,
             asking(wire.url) as alpha,
         ):
             failure = await alpha.fails()
             assert (failure.reason, failure.personal) == (reason, personal)
             assert alpha.client.status.era is None
             assert members(await alpha.read())["contents"]
-            assert [request.method for request in wire.received] == [DISCOVER, DISCOVER, READ]
+            assert [request.method for request in wire.received] == [DISCOVER] * (len(answers) + 1) + [READ]
 
     run(body())
 
@@ -324,6 +327,8 @@ def test_a_missing_capability_is_told() -> None:
         pytest.param(reply(status=500), id="5xx"),
         pytest.param(reply(b"{}"), id="bad-reply"),
         pytest.param(stream(), id="stream-without-answer"),
+        pytest.param(reply(b'{"jsonrpc":"2.0","id":7,"result":{"x":"\\ud800"}}'), id="unfit-and-of-another"),
+        pytest.param(reply(b'{"jsonrpc":"2.0","id":$ID,"result":{"x":}}'), id="no-json"),
         pytest.param(drop(), id="broken"),
         pytest.param(never(), id="time-out"),
     ],
@@ -370,6 +375,12 @@ def test_the_breaker_opens_and_one_trial_closes_it(answer: Answer) -> None:
         pytest.param(error(-32602), id="not-found"),
         pytest.param(error(-32050), id="refused-code"),
         pytest.param(reply(b" " * 2000), id="too-large"),
+        pytest.param(result(b'{"contents":[{"uri":"x://1","text":"\\ud800"}]}'), id="half-a-character"),
+        pytest.param(result(b'{"contents":[{"uri":"x://1","text":"\xff"}]}'), id="no-utf-8"),
+        pytest.param(result(b'{"contents":[],"x":1e400}'), id="no-number"),
+        pytest.param(result(b'{"contents":[],"x":%b}' % (b"[" * 65 + b"]" * 65)), id="deep"),
+        pytest.param(result({"contents": 5}), id="no-contents"),
+        pytest.param(error(-32602, message="\ud800"), id="half-a-character-in-the-error"),
     ],
 )
 def test_what_the_breaker_does_not_count(answer: Answer) -> None:
@@ -394,6 +405,8 @@ def test_what_the_breaker_does_not_count(answer: Answer) -> None:
         pytest.param({}, 429, DEFAULT_HOLD, id="429-does-not-say"),
         pytest.param({"Retry-After": "100000"}, 429, 60.0, id="429-capped"),
         pytest.param({"Retry-After": "7"}, 503, 7.0, id="503-seconds"),
+        pytest.param({"Retry-After": "7"}, 403, 7.0, id="403-seconds"),
+        pytest.param({"Retry-After": "7"}, 404, 7.0, id="404-seconds"),
         pytest.param(
             {"Date": "Mon, 30 Nov 2026 15:00:00 GMT", "Retry-After": "Mon, 30 Nov 2026 15:00:09 GMT"},
             429,

@@ -278,14 +278,36 @@ def test_the_transport_of_2024_is_recognised(
     ],
 )
 def test_absent_hints_are_the_configured_ones(cache: UpstreamCache, hint: Hint) -> None:
-    """A legacy answer has none: reads, lists and the list that a server does not have."""
+    """A legacy answer has none, neither to a read nor to a list."""
+
+    async def body() -> None:
+        async with LegacyWire(one()) as wire, asking(wire.url, cache=cache) as alpha:
+            assert (await alpha.read()).hint == hint
+            assert (await alpha.list()).hint == hint
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    "capabilities", [{"tools": {}}, {"resources": {}}], ids=["no-resources", "no-such-list"]
+)
+def test_what_a_legacy_server_has_not_is_true_for_all(capabilities: dict[str, Any]) -> None:
+    """As long as what it said of itself; only where callers are told apart it is true for nobody else."""
 
     async def body() -> None:
         answers = one() | {"resources/templates/list": error(-32601, status=200)}
-        async with LegacyWire(answers) as wire, asking(wire.url, cache=cache) as alpha:
-            assert (await alpha.read()).hint == hint
-            assert (await alpha.list()).hint == hint
-            assert (await alpha.client.fetch(Query(Method.TEMPLATES), ANYONE)).hint == hint
+        async with LegacyWire(answers, capabilities=capabilities) as wire:
+            async with asking(wire.url) as alpha:
+                for passed in (0.0, 20.0):
+                    alpha.clock.now += passed
+                    found = await alpha.client.fetch(Query(Method.TEMPLATES), ANYONE)
+                    assert (found.count, found.hint) == (0, Hint(60_000 - int(passed * 1000), Scope.PUBLIC))
+            async with asking(wire.url, forward=("authorization",)) as alpha:
+                found = await alpha.client.fetch(Query(Method.TEMPLATES), ANYONE)
+                assert (found.count, found.hint) == (0, Hint(0, Scope.PRIVATE))
+            async with asking(wire.url, cache=UpstreamCache(trust_public=False)) as alpha:
+                found = await alpha.client.fetch(Query(Method.TEMPLATES), ANYONE)
+                assert found.hint == Hint(60_000, Scope.PRIVATE)
 
     run(body())
 

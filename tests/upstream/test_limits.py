@@ -37,3 +37,20 @@ def test_all_answers_share_the_budget() -> None:
         with budget.lease(8) as third:
             third.take(2)
     assert budget.taken == 0
+
+
+def test_one_upstream_leaves_room_for_others() -> None:
+    """It may hold half of what there is, or one answer where that is more; all together no more than all."""
+    whole = Budget(100)
+    first, second, third = whole.share(10), whole.share(80), whole.share(0)
+    with first.lease(60) as one, second.lease(80) as other, third.lease(60) as last:
+        one.take(50)
+        with pytest.raises(FullError):
+            one.take(1)
+        other.take(49)
+        with pytest.raises(FullError):
+            last.take(1)
+        assert (first.taken, second.taken, third.taken, whole.taken) == (51, 49, 1, 101)
+    with second.lease(80) as other:
+        other.take(80)
+    assert (first.taken, second.taken, third.taken, whole.taken) == (0, 0, 0, 0)

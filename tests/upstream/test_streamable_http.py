@@ -18,6 +18,7 @@ from tests.instruments.wire import (
     End,
     Wire,
     contents,
+    discovered,
     drop,
     error,
     event,
@@ -518,13 +519,34 @@ def test_a_broken_retry_is_the_end(broken: Answer) -> None:
     run(body())
 
 
-def test_a_fresh_connection_that_breaks_is_the_end() -> None:
-    """Nothing is repeated where the connection had not been kept alive."""
+@pytest.mark.parametrize("broken", [drop(), reset()], ids=["closed", "reset"])
+def test_a_fresh_connection_that_breaks_is_tried_once_anew(broken: Answer) -> None:
+    """Also one that was made for the request; after it each is sent once more, and no more than that."""
 
     async def body() -> None:
-        async with Wire({"server/discover": [drop(), drop()]}) as wire, asking(wire.url) as alpha:
+        answers = {"server/discover": [broken, result(discovered())], READ: [broken, result(ONE), broken]}
+        async with Wire(answers) as wire, asking(wire.url) as alpha:
+            assert members(await alpha.read()) == PLAIN
+            assert (len(wire.calls("server/discover")), len(wire.calls(READ))) == (2, 2)
+            assert alpha.outcomes == {"ok": 1}
             assert (await alpha.fails()).reason is Reason.UNREACHABLE
-            assert len(wire.calls("server/discover")) == 1
+            assert len(wire.calls(READ)) == 4
+
+    run(body())
+
+
+def test_a_refused_connection_is_not_tried_again() -> None:
+    """Nobody is there."""
+
+    async def body() -> None:
+        async with Wire({READ: result(ONE)}) as wire, asking(wire.url) as alpha:
+            await alpha.read()
+            await wire.stop()
+            await alpha.fails()  # the kept connection, and the one instead of it
+            made = wire.connections
+            failure = await alpha.fails()
+            assert (failure.reason, wire.connections) == (Reason.UNREACHABLE, made)
+            assert "no connection" in failure.detail
 
     run(body())
 
