@@ -62,7 +62,7 @@ class Door:
             wait = DEFAULT_HOLD if exchange.retry_after is None else exchange.retry_after
             raise self._failure(Reason.REFUSED, f"HTTP {status}", personal=True, retry_after=wait)
         if status in _NOT_ALLOWED:
-            raise self._barred(exchange)
+            raise self._barred(exchange, ": it wants credentials; ours go under `headers`")
 
     def passed(
         self,
@@ -159,10 +159,10 @@ class Door:
     def _clamped(self, hint: Hint) -> Hint:
         return hint if hint.ttl_ms <= self._max_ttl_ms else Hint(self._max_ttl_ms, hint.scope)
 
-    def _barred(self, exchange: Exchange) -> UpstreamFailure:
+    def _barred(self, exchange: Exchange, hint: str = "") -> UpstreamFailure:
         return self._failure(
             Reason.REFUSED,
-            f"HTTP {exchange.status}",
+            f"HTTP {exchange.status}{hint}",
             personal=True,
             stale_ok=False,
             retry_after=exchange.retry_after,

@@ -30,12 +30,14 @@ from mcp_federator.upstream.discovery import Discovery, Known
 from mcp_federator.upstream.door import Door
 from mcp_federator.upstream.sender import Sender
 from mcp_federator.upstream.sessions import Session, Sessions
-from mcp_federator.upstream.transport import Exchange, StrangerError, Transport
+from mcp_federator.upstream.transport import NO_ENDPOINT, Exchange, StrangerError, Transport
 
 _END_PATIENCE: Final = 2.0
 """Seconds that sessions may take to end when the upstream is closed."""
 
 _CLIENT_ERRORS: Final = range(400, 500)
+
+_NO_SUCH_ENDPOINT: Final = frozenset({404, 405})
 
 _log = logging.getLogger(__name__)
 
@@ -187,7 +189,9 @@ class Introduction:
         self._door.check(exchange)
         reply = exchange.reply
         if exchange.status in _CLIENT_ERRORS:
-            raise self._stranger(f"HTTP {exchange.status} to initialize")
+            nobody = reply is None and exchange.status in _NO_SUCH_ENDPOINT
+            hint = f", {NO_ENDPOINT}" if nobody else ""
+            raise self._stranger(f"HTTP {exchange.status} to initialize{hint}")
         if reply is None or reply.result is None:
             code = 0 if reply is None or reply.error is None else reply.error.code
             raise self._stranger(f"error {code} to initialize")

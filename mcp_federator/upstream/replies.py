@@ -19,7 +19,7 @@ from mcp_federator.protocol import legacy, sse
 from mcp_federator.protocol.jsonrpc import Reply, decode_message, decode_reply
 from mcp_federator.upstream.aside import aside
 from mcp_federator.upstream.limits import Lease
-from mcp_federator.upstream.transport import Call
+from mcp_federator.upstream.transport import NO_ENDPOINT, Call
 
 LINGER: Final = 1.0
 """Seconds an event stream may take to end after the reply, so that its connection can be used again."""
@@ -46,7 +46,8 @@ async def read(response: aiohttp.ClientResponse, call: Call, lease: Lease, answe
         case "text/event-stream":
             return await _from_stream(response, call, lease, answer)
         case other:
-            raise ValueError(f"HTTP {response.status} with content type {other}")
+            hint = f", {NO_ENDPOINT}" if other == "text/html" else ""
+            raise ValueError(f"HTTP {response.status} with content type {other}{hint}")
 
 
 async def to_end(response: aiohttp.ClientResponse) -> None:

@@ -17,7 +17,9 @@ from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
+from mcp_federator.model import Method
 from mcp_federator.protocol.jsonrpc import UnfitError
+from mcp_federator.protocol.legacy import INITIALIZE
 from mcp_federator.upstream.aside import aside
 from mcp_federator.upstream.breaker import Breaker, State, Ticket
 from mcp_federator.upstream.hold import Holds
@@ -29,6 +31,8 @@ _Read = TypeVar("_Read")
 
 _SICK: Final = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_REPLY})
 """What the breaker counts, unless it is of one answer alone."""
+
+_PROBES: Final = frozenset({Method.DISCOVER, INITIALIZE})
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +68,7 @@ class Sender:
         self._metrics = metrics
         self._clock = clock
         self._budget = budget
+        self._forwards = bool(settings.forward)
         self._max_bytes = settings.max_response_bytes
         self._breaker = Breaker(
             settings.breaker.failures, settings.breaker.open_for, settings.breaker.max_open_for
@@ -197,9 +202,11 @@ class Sender:
             self._breaker.succeed(ticket)
         if failure.retry_after is not None:
             self._holds.hold(partition, failure.retry_after, now)
-        self._set_up(up=not sick)
+        # Whom it does not tell what it is, it serves nothing; where callers differ, that is one of them.
+        shut = method in _PROBES and failure.reason is Reason.REFUSED and not self._forwards
+        self._set_up(up=not (sick or shut))
         self.error = clean(f"{failure.reason}: {failure.detail}")
-        level = logging.WARNING if sick else logging.INFO
+        level = logging.WARNING if sick or shut else logging.INFO
         _log.log(level, "%s: %s failed: %s", self._name, method, self.error)
         if sick and self._breaker.state(now) is State.OPEN:
             _log.warning("%s: the breaker opens", self._name)

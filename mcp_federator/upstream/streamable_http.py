@@ -16,6 +16,7 @@ Hazards:
 
 import asyncio
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -83,6 +84,7 @@ class StreamableHttp:
         self._tls = tls_context(name, settings.tls) if encrypted or settings.tls != Tls() else None
         self._headers = {"user-agent": "mcp-federator", "accept-encoding": _ENCODINGS}
         self._headers |= {name.lower(): value for name, value in settings.headers.items()}
+        self._answered = False
         self._pools: Pools | None = None
         self._free = asyncio.Semaphore(settings.max_connections)
         self._lingering: set[asyncio.Task[None]] = set()
@@ -138,18 +140,37 @@ class StreamableHttp:
         """What aiohttp raises, in our words."""
         try:
             yield
-        except aiohttp.ClientHttpProxyError as problem:
-            raise self._failure(Reason.UNREACHABLE, f"the proxy answered {problem.status}") from None
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise self._failure(Reason.UNREACHABLE, f"no connection: {problem}") from None
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as problem:
-            if isinstance(problem.__cause__, ContentEncodingError):
-                raise self._failure(Reason.BAD_REPLY, "the body cannot be inflated") from None
-            raise self._failure(Reason.UNREACHABLE, "the connection broke before an answer") from None
-        except aiohttp.ClientError as problem:
-            raise self._failure(Reason.BAD_REPLY, f"no HTTP response: {type(problem).__name__}") from None
-        except TimeoutError:  # after aiohttp's own, which are both kinds
-            raise self._failure(Reason.TIMEOUT, "no answer in time") from None
+        except (aiohttp.ClientError, TimeoutError) as problem:
+            # aiohttp keeps it with the stream that broke; on the way it came lies all that was received.
+            problem.__traceback__ = None
+            raise self._failure(*self._in_words(problem)) from None
+
+    def _in_words(self, problem: aiohttp.ClientError | TimeoutError) -> tuple[Reason, str]:
+        """What is the matter; the first class that fits counts, for some are several."""
+        reason = Reason.UNREACHABLE
+        match problem:
+            case aiohttp.ClientHttpProxyError():
+                detail = f"the proxy answered {problem.status}"
+            case aiohttp.ClientConnectorCertificateError():
+                why = _why(problem.certificate_error)
+                detail = f"its certificate is not trusted ({why}); see `tls.ca_file` and `tls.server_name`"
+            case aiohttp.ClientConnectorSSLError():
+                detail = f"no TLS ({_why(problem.os_error)}); is it an http:// URL?"
+            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
+                detail = f"no connection: {problem}"
+            case _ if isinstance(problem.__cause__, ContentEncodingError):
+                reason, detail = Reason.BAD_REPLY, "the body cannot be inflated"
+            case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError():
+                detail = f"the connection broke before an answer{self._perhaps_tls()}"
+            case aiohttp.ClientError():
+                kind = type(problem).__name__
+                reason, detail = Reason.BAD_REPLY, f"no HTTP response: {kind}{self._perhaps_tls()}"
+            case TimeoutError():
+                reason, detail = Reason.TIMEOUT, "no answer in time"
+        return reason, detail
+
+    def _perhaps_tls(self) -> str:
+        return "" if self._answered or self._url.scheme == "https" else "; is it an https:// URL?"
 
     async def _exchange(self, call: Call, lease: Lease) -> Exchange:
         try:
@@ -215,6 +236,7 @@ class StreamableHttp:
         url = self._url
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._send_to(url, verb, body, headers, repeatable=repeatable)
+            self._answered = True
             if response.status not in _REDIRECTS:
                 return response
             response.release()
@@ -289,6 +311,13 @@ class StreamableHttp:
 def _as_written(text: str) -> URL:
     """A URL whose path and query stay as they are, where that can be sent; yarl would spell them anew."""
     return URL(text, encoded=_SENDABLE.fullmatch(text) is not None)
+
+
+def _why(problem: BaseException) -> str:
+    """What OpenSSL has against a handshake, without the place in its sources."""
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return problem.verify_message
+    return getattr(problem, "reason", None) or type(problem).__name__
 
 
 def _origin(url: URL) -> tuple[str, str, int | None]:

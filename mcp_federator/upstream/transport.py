@@ -4,13 +4,16 @@ A transport carries JSON-RPC messages and knows nothing of resources; the client
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from mcp_federator.errors import UpstreamFailure
 from mcp_federator.protocol.jsonrpc import Reply
 from mcp_federator.upstream.limits import Lease
+
+NO_ENDPOINT: Final = "nothing answers MCP there: check the path of its URL"
+"""What most often is the matter where a web server answers, but not as one of MCP."""
 
 
 class Call(msgspec.Struct, frozen=True):

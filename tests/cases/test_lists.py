@@ -22,6 +22,7 @@ from tests.instruments.house import House, Reply, configured, house, running
 from tests.instruments.processes import command
 from tests.instruments.wire import (
     Answer,
+    Received,
     Wire,
     by_cursor,
     by_uri,
@@ -670,6 +671,28 @@ def test_H09_an_upstream_that_refuses_its_own_cursor_ends_the_walk() -> None:
             assert cursors(wires["alpha"]) == [None, "old", None]
             assert cursors(wires["beta"]) == [None]
             assert await it.samples("mcp_federator_listing_restarts_total", reason="cursor") == 1
+
+    run(check())
+
+
+def test_H09_a_refused_cursor_voids_what_was_learnt_from_the_list() -> None:
+    """The list is another now: a read that found nothing in the old one is looked for in the new one."""
+
+    async def check() -> None:
+        pages: dict[str | None, dict[str, Any]] = {None: page("x://1", cursor="old"), "old": page("x://2")}
+
+        def read(request: Received) -> Answer:
+            uri = request.params["uri"]
+            return result(contents(uri)) if " " in uri else error(-32602, "unknown", {"uri": uri})
+
+        answers = {LIST: choosing(lambda _: by_cursor(pages)), READ: choosing(read)}
+        async with fronted(answers) as (it, _):
+            assert (await it.read("alpha+x://a%20b")).error["code"] == -32602
+            cursor = (await it.page()).result["nextCursor"]
+            pages.clear()
+            pages[None] = page("x://a b")
+            refused(await it.page(cursor))
+            assert (await it.read("alpha+x://a%20b")).result["contents"][0]["text"] == "text"
 
     run(check())
 

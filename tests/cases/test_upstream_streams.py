@@ -4,6 +4,7 @@ Each row is one input.  It is judged by what reached the upstream and by what th
 """
 
 import asyncio
+import gc
 import gzip
 import json
 import tracemalloc
@@ -36,6 +37,7 @@ from tests.instruments.fronted import (
 )
 from tests.instruments.house import house
 from tests.instruments.wire import (
+    PATIENCE,
     Answer,
     End,
     Received,
@@ -381,6 +383,42 @@ def test_a_bomb_does_not_go_off(answer: Answer, reason: str) -> None:
                 assert tracemalloc.get_traced_memory()[1] < 8 << 20
             finally:
                 tracemalloc.stop()
+
+    run(body())
+
+
+MANY = b"x" * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(reply(MANY), "bad_reply", id="no-json"),
+        pytest.param(reply(b'{"jsonrpc":"2.0","id":7,"result":"%b"}' % MANY), "bad_reply", id="another-id"),
+        pytest.param(result(b'{"contents":5,"x":"%b"}' % MANY), "bad_reply", id="unfit"),
+        pytest.param(result(b'{"contents":[],"x":"%b\\ud800"}' % MANY), "bad_reply", id="half-a-character"),
+        pytest.param(stream(b"data: " + MANY + b"\n\n"), "bad_reply", id="stream"),
+        pytest.param(stream(b"data: " + MANY + b"\n\n", End.RESET), "unreachable", id="broken-stream"),
+        pytest.param(reply(MANY, status=500), "bad_reply", id="error-page"),
+    ],
+)
+def test_a_failure_keeps_no_answer_alive(answer: Answer, reason: str) -> None:
+    """What came is gone with the reply, also where nobody collects cycles."""
+
+    async def body() -> None:
+        async with fronted({READ: answer}) as (it, _):
+            await it.read(URI)
+            gc.collect()
+            gc.disable()
+            tracemalloc.start()
+            try:
+                failed(await it.read(URI), reason)
+                async with asyncio.timeout(PATIENCE):  # the thread that looked at it may end a bit later
+                    while tracemalloc.get_traced_memory()[0] >= len(MANY) // 2:  # noqa: ASYNC110 - no event says so
+                        await asyncio.sleep(0)
+            finally:
+                tracemalloc.stop()
+                gc.enable()
 
     run(body())
 

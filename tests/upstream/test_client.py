@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tests.instruments.wire import (
     stream,
 )
 from tests.upstream.asking import asking, items, members, run, settled
+from tests.upstream.certificates import Authority
 
 DISCOVER, READ, LIST = "server/discover", "resources/read", "resources/list"
 TEMPLATES = "resources/templates/list"
@@ -513,6 +515,27 @@ def test_H01_pages_that_passed_by_are_enough() -> None:
     run(body())
 
 
+def test_H01_what_one_variant_lists_is_not_meant_by_another() -> None:
+    """Whatever is forwarded may make the list another; each variant's reads are resolved by its own."""
+
+    async def body() -> None:
+        full, empty = shelf("file:///a b.txt"), shelf("x://0")
+
+        def by_tenant(method: str) -> Answer:
+            return lambda request: (full if request.header("x-tenant") == "a" else empty)[method](request)
+
+        answers = {method: by_tenant(method) for method in (LIST, READ)}
+        one, other = (Caller(headers={"x-tenant": tenant}) for tenant in "ab")
+        async with Wire(answers) as wire, asking(wire.url, forward=("x-tenant",)) as alpha:
+            await alpha.list(caller=one)
+            assert (await alpha.errs("file:///a%20b.txt", other)).not_found
+            asked = [(each.header("x-tenant"), each.params["uri"]) for each in wire.calls(READ)]
+            assert asked == [("b", "file:///a%20b.txt")]
+            await alpha.read("file:///a%20b.txt", one)
+
+    run(body())
+
+
 def test_H01_what_is_not_listed_stays_not_found() -> None:
     """The upstream's own error is told, its URI in public form; one walk, until the list changes."""
 
@@ -739,5 +762,73 @@ def test_a_refused_token_says_nothing_of_the_era_to_others(
         of_a = [each.method for each in wire.received if each.header("authorization") == "Bearer a"]
         assert of_a.count(DISCOVER) == 1
         assert set(of_a) == {DISCOVER, READ}
+
+    run(body())
+
+
+# --- what is told to operators ---
+
+
+PATH = "nothing answers MCP there: check the path of its URL"
+WRONG: dict[str, tuple[Answer, tuple[str, str], str]] = {
+    "404": (reply(b"no", status=404, content_type="text/plain"), ("http", "http"), PATH),
+    "405": (reply(b"", status=405, content_type=None), ("http", "http"), PATH),
+    "html": (reply(b"<html>", content_type="text/html"), ("http", "http"), PATH),
+    "tls": (ONE, ("https", "http"), "is it an https:// URL?"),
+    "untrusted": (ONE, ("https", "https"), "see `tls.ca_file`"),
+    "401": (reply(status=401), ("http", "http"), "HTTP 401: it wants credentials; ours go under `headers`"),
+    "403": (reply(status=403), ("http", "http"), "HTTP 403: it wants credentials; ours go under `headers`"),
+}
+
+
+@pytest.mark.parametrize(("answer", "schemes", "hint"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_with_an_upstream_is_told(
+    answer: Answer, schemes: tuple[str, str], hint: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """`check`, `/status` and the log say what to look at; it is not up."""
+    caplog.set_level(logging.WARNING, "mcp_federator")
+    spoken, configured = schemes
+    tls = Authority(tmp_path).server("127.0.0.1") if spoken == "https" else None
+
+    async def body() -> None:
+        async with Wire(answer, tls=tls) as wire:
+            await told(f"{configured}://127.0.0.1:{wire.port}/mcp", hint, caplog)
+
+    run(body())
+
+
+def test_a_server_that_speaks_no_tls_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Web servers answer the first bytes of a handshake with an error page."""
+
+    async def body() -> None:
+        def page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(page, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await told(f"https://127.0.0.1:{port}/mcp", "is it an http:// URL?", caplog)
+
+    run(body())
+
+
+async def told(url: str, hint: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with asking(url) as alpha:
+        with pytest.raises(UpstreamFailure) as caught:
+            await alpha.client.probe()
+        assert hint in caught.value.detail
+        assert hint in alpha.client.status.error
+        assert not alpha.client.status.up
+        assert hint in caplog.text
+
+
+def test_one_callers_refusal_takes_nothing_down() -> None:
+    """Where callers are told apart, who is refused says nothing of the upstream."""
+
+    async def body() -> None:
+        answers = {DISCOVER: by_token(result(discovered()), reply(status=401)), READ: ONE}
+        async with Wire(answers) as wire, asking(wire.url, forward=("authorization",)) as alpha:
+            await alpha.fails(caller=B)
+            assert alpha.client.status.up
 
     run(body())

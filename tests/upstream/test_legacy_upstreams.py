@@ -223,7 +223,7 @@ def test_a_server_that_takes_no_part_in_the_handshake_is_named(answer: Answer, w
     async def body() -> None:
         async with LegacyWire({INITIALIZE: answer}) as wire, asking(wire.url) as alpha:
             for _ in range(3):
-                assert (await alpha.fails()).detail == why
+                assert (await alpha.fails()).detail.startswith(why)
             assert len(wire.calls(INITIALIZE)) == 1
             assert alpha.client.status.version == ""
             assert why in alpha.client.status.error

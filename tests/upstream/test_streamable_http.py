@@ -727,7 +727,7 @@ def test_error_pages_are_no_trouble(status: int, size: int) -> None:
         html = reply(b"<" * size, status=status, content_type="text/html")
         async with Wire({READ: html}) as wire, asking(wire.url, breaker=NEVER_OPENS) as alpha:
             for _ in range(3):
-                assert f"HTTP {status}" == (await alpha.fails()).detail
+                assert (await alpha.fails()).detail.startswith(f"HTTP {status}")
                 await settled(alpha)
             assert wire.connections == 1
 
