@@ -165,7 +165,7 @@ class StreamableHttp:
             case aiohttp.ClientError():
                 kind = type(problem).__name__
                 reason, detail = Reason.BAD_REPLY, f"no HTTP response: {kind}{self._perhaps_tls()}"
-            case TimeoutError():
+            case _:
                 reason, detail = Reason.TIMEOUT, "no answer in time"
         return reason, detail
 
