@@ -132,7 +132,7 @@ class Client:
         )
         self._door = Door(mapping, settings.cache, max_ttl)
         self._dialect = Dialect(name, settings, credentials)
-        self._resolver = Resolver(mapping, lists, clock)
+        self._resolver = Resolver(mapping, lists, clock, metrics)
         self._sender = Sender(name, settings, self._transport, metrics=metrics, clock=clock, budget=budget)
         self._introduction = Introduction(
             name,

@@ -129,7 +129,7 @@ class Repository:
         self._process_slots = slots
         self._slots = Slots(settings.max_in_flight)
         self._door = Door(mapping, settings.cache, max_ttl)
-        self._resolver = Resolver(mapping, lists, clock)
+        self._resolver = Resolver(mapping, lists, clock, metrics)
         self._workers = Workers(name)
         self._up = False
         self._error = ""
