@@ -18,7 +18,7 @@ import re
 import unicodedata
 from contextlib import suppress
 from ipaddress import IPv6Address
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 _PLAIN = re.compile(
     r"(?!(?:file|ftp|https?|wss?):)[a-z][a-z0-9+.-]*:"
@@ -28,7 +28,11 @@ _PLAIN = re.compile(
 """Most public URIs are their own form."""
 
 _LONGEST = 8192
-"""Characters.  Nobody names a resource at such length, but a form costs up to half a microsecond for each."""
+"""Characters, of a URI and of a form.  Nobody names a resource at such length, but it all costs time."""
+
+_LONGEST_NAME = 255
+"""Characters.  A longer host is no name that could be looked up: it is not normalised as one, by which each
+character can become eighteen."""
 
 _CONTROLS_AND_SPACE = "".join(map(chr, range(0x21)))
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -37,7 +41,7 @@ _PORT = re.compile(r":([0-9]*)$")
 _DEFAULT_PORTS = {"ftp:": "21", "http:": "80", "https:": "443", "ws:": "80", "wss:": "443"}
 """WHATWG's special schemes beside `file:`; behind these comes a host, however many slashes there are."""
 
-_UNIT = re.compile(r"%([0-9A-Fa-f]{2})|[^A-Za-z0-9._~-]")
+_UNIT = re.compile(r"%([0-9A-Fa-f]{2})|[^\x00-\x7f]+|[^A-Za-z0-9._~-]")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-")
 _ENDINGS = frozenset(f"%{byte:02X}" for byte in range(0x21))
 
@@ -45,9 +49,12 @@ _ENDINGS = frozenset(f"%{byte:02X}" for byte in range(0x21))
 def normal_form(uri: str) -> str:
     """The common form of `uri` and of all that URL classes write for it.
 
-    Any text has one; a text of more than 8,192 characters is its own.
+    Any text has one; a text is its own if it or its form would have more than 8,192 characters.
     """
-    return uri if _PLAIN.fullmatch(uri) or len(uri) > _LONGEST else _form(uri)
+    if _PLAIN.fullmatch(uri) or len(uri) > _LONGEST:
+        return uri
+    form = _form(uri)
+    return form if len(form) <= _LONGEST else uri
 
 
 def _form(uri: str) -> str:
@@ -101,7 +108,10 @@ def _host(text: str) -> str:
     with suppress(ValueError):
         if text.startswith("[") and text.endswith("]"):
             return f"[{IPv6Address(text[1:-1]).exploded}]"
-    labels = unquote(text).lower().split(".")
+    text = unquote(text).lower()
+    if len(text) > _LONGEST_NAME:
+        return _encoded(text)
+    labels = text.split(".")
     for at, label in enumerate(labels):
         if label.startswith("xn--"):
             with suppress(ValueError):
@@ -122,7 +132,7 @@ def _encoded(text: str, keep: str = "") -> str:
             return chr(byte) if byte in _UNRESERVED else f"%{byte:02X}"
         if found[0] in keep:
             return found[0]
-        return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+        return quote(found[0], safe="", errors="surrogatepass")
 
     encoded = _UNIT.sub(unit, text)
     end = len(encoded)
