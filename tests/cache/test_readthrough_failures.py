@@ -78,7 +78,7 @@ def test_without_a_stale_window_a_failure_is_told() -> None:
 def test_H21_an_answer_that_is_no_result_drops_the_copy(
     answer: Answer | Exception, make: Callable[[str], Answer]
 ) -> None:
-    """It is not served stale for it, nor for a failure after it; a public one goes unless one alone is refused."""
+    """Not served for it, nor for a failure after it; a public one stays where one caller alone is refused."""
 
     async def body() -> None:
         stage = Stage(numbered(make), forward=("authorization",))
