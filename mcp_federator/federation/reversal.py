@@ -19,8 +19,9 @@ Not every expansion can be told from another.  Where several values give the sam
 
 Whatever a template expands to matches it, where no variable stands twice and one at most has `*`.  Elsewhere
 it may be that nothing matches: the texts of a variable that stands twice are split each by itself, and may
-come out different (`{x,x}`), and a name may be there twice in what becomes a mapping (`{x*,y*}`).  What has no
-reversal at all is a prefix length, `{x:3}`: the rest of the value is not there.
+come out different (`{x,x}`), and a name may be there twice in what becomes a mapping (`{x*,y*}`).
+
+What has no reversal at all is a prefix length, `{x:3}`: the rest of the value is not there.
 
 Hazard: the text matched comes from a client.  A cap on its length keeps the loop free.
 """

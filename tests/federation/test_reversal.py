@@ -204,7 +204,7 @@ def test_every_expansion_matches(data: st.DataObject, parts: list[str | tuple[st
             template += part
             continue
         operator, exploded = part
-        specs = []
+        specs: list[str] = []
         for star in exploded:
             name = f"v{len(values)}"
             values[name] = data.draw(anything)
