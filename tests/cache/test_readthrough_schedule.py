@@ -1,8 +1,8 @@
 """Any schedule of readers, cancellations, upstream answers, changes and time, against what must never happen.
 
 Each text an upstream gives says for whom it was made and how many changes of the resource had been announced
-when it was asked for.  So every answer tells whether its reader may have it.  A failure that no upstream gave,
-such as another reader's cancellation, tells nothing and is a failure of the test.
+when it was asked for.  So every answer tells whether its reader may have it.  A failure that no upstream
+gave, such as another reader's cancellation, tells nothing and is a failure of the test.
 """
 
 import asyncio
