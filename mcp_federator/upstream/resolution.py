@@ -115,7 +115,7 @@ class Resolver:
 
     Args:
         mapping: its names.
-        lists: how many pages and items a walk takes at most.
+        lists: how many pages and items a walk takes at most; with no page there are no walks.
         clock: seconds, never going back.
         metrics: counts walks that end at a bound.
     """
@@ -150,7 +150,7 @@ class Resolver:
         """
         shown = hash(self._form(uri))
         found = await self._find(shown, partition)
-        if not found:
+        if not found and self._lists.max_pages:
             await self._join_walk(partition, turn, deadline)
             found = await self._find(shown, partition)
         originals = found - {uri}

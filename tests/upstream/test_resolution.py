@@ -286,6 +286,17 @@ def test_H07_an_endless_list_is_walked_to_a_bound(lists: Lists, turned: int) -> 
     run(body())
 
 
+def test_without_pages_there_are_no_walks() -> None:
+    """A client of one upstream does not walk by itself; nothing is cut off."""
+
+    async def body() -> None:
+        listing = Listing(["x://h/a b"], lists=Lists(max_pages=0))
+        assert await listing.resolve("x://h/a%20b") is None
+        assert (listing.turned, listing.truncated) == (0, 0)
+
+    run(body())
+
+
 def test_a_list_that_ends_is_not_cut_off() -> None:
     """Nothing is counted."""
 
