@@ -28,7 +28,7 @@ _PLAIN = re.compile(
 """Most public URIs are their own form."""
 
 _LONGEST = 8192
-"""Characters, of a URI and of a form.  Nobody names a resource at such length, but it all costs time."""
+"""Characters.  Nobody names a resource at such length, but a form costs up to half a microsecond for each."""
 
 _LONGEST_NAME = 255
 """Characters.  A longer host is no name that could be looked up: it is not normalised as one, by which each
@@ -49,12 +49,10 @@ _ENDINGS = frozenset(f"%{byte:02X}" for byte in range(0x21))
 def normal_form(uri: str) -> str:
     """The common form of `uri` and of all that URL classes write for it.
 
-    Any text has one; a text is its own if it or its form would have more than 8,192 characters.
+    Any text has one; a text of more than 8,192 characters is its own.  So a form has at most twelve times as
+    many, and what a URL class wrote at that length is the form already.
     """
-    if _PLAIN.fullmatch(uri) or len(uri) > _LONGEST:
-        return uri
-    form = _form(uri)
-    return form if len(form) <= _LONGEST else uri
+    return uri if _PLAIN.fullmatch(uri) or len(uri) > _LONGEST else _form(uri)
 
 
 def _form(uri: str) -> str:
