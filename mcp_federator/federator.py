@@ -34,6 +34,11 @@ from mcp_federator.protocol.vocabulary import Code
 BACKGROUND: Final = 64
 """How many late fetches may go on at once; beyond it a late fetch is cancelled."""
 
+DROP_AGAIN: Final = 5.0
+"""Seconds in which a cursor that an upstream refuses drops the pages of its list at most once.
+
+Whoever holds an outdated cursor can have it refused as often as he likes."""
+
 _LISTS: Final = frozenset({Method.LIST, Method.TEMPLATES})
 
 _FAULTS: Final[Mapping[Reason, str]] = {
@@ -107,6 +112,7 @@ class Federator:
         self._metrics = metrics
         self._clock = clock
         self._memos = Memos()
+        self._drop_after: dict[tuple[str, Method], float] = {}
         self._background: set[asyncio.Task[Answer]] = set()
 
     async def fetch(self, query: Query, caller: Caller) -> Answer:
@@ -300,15 +306,21 @@ class Federator:
         elif isinstance(error, McpError) and error.code == Code.METHOD_NOT_FOUND:
             plan.absent(ask)
         elif isinstance(error, McpError) and error.code == Code.INVALID_PARAMS and ask.cursor is not None:
-            drop_pages = self._members[name].drop_pages
-            if drop_pages is not None:
-                drop_pages(plan.method)
+            self._drop_pages(name, plan.method)
             raise merge.RestartError("cursor", name) from error
         elif isinstance(error, UpstreamFailure | McpError):
             plan.failed(ask, error)
         else:
             _log.error("upstream %s: a list ended in an error of ours", name, exc_info=error)
             plan.failed(ask, UpstreamFailure(name, Reason.BAD_REPLY, "internal error"))
+
+    def _drop_pages(self, name: str, method: Method) -> None:
+        """The upstream refused its own cursor: the pages that are kept may bear more of that kind."""
+        drop_pages = self._members[name].drop_pages
+        now = self._clock()
+        if drop_pages is not None and now >= self._drop_after.get((name, method), now):
+            self._drop_after[name, method] = now + DROP_AGAIN
+            drop_pages(method)
 
     def _leave(self, task: asyncio.Task[Answer], *, unfinished: bool) -> None:
         """Stop waiting for a task, which goes on where `unfinished` allows it."""

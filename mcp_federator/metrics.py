@@ -92,6 +92,7 @@ class Metrics(Collector):
         self._listing_restarts: defaultdict[_Key, int] = defaultdict(int)
         self._reloads: defaultdict[_Key, int] = defaultdict(int)
         self._invalidation_reasons = _Words()
+        self._incomplete_reasons = _Words()
         self._restart_reasons = _Words()
         self._reload_results = _Words()
         self._cache: Callable[[], tuple[int, int, int]] | None = None
@@ -134,9 +135,9 @@ class Metrics(Collector):
         """Count entries of an upstream declared stale or gone because of one event."""
         self._invalidations[upstream, self._invalidation_reasons.label(reason)] += 1
 
-    def incomplete_list(self, upstream: str, reason: str) -> None:  # noqa: ARG002 - told by upstream_requests
-        """Count a merged list that had to do without this upstream."""
-        self._incomplete_lists[upstream,] += 1
+    def incomplete_list(self, upstream: str, reason: str) -> None:
+        """Count a list of this upstream that was not seen whole; `reason` is a `Reason`, or `truncated`."""
+        self._incomplete_lists[upstream, self._incomplete_reasons.label(reason)] += 1
 
     def listing_restart(self, reason: str) -> None:
         """Count a walk whose cursor was refused, so that the client must begin anew."""
@@ -259,8 +260,8 @@ class Metrics(Collector):
             )
         yield _counter(
             "incomplete_lists",
-            "Merged lists that had to do without the upstream.",
-            ("upstream",),
+            "Lists of the upstream that were not seen whole.",
+            ("upstream", "reason"),
             self._incomplete_lists,
         )
         yield _counter(

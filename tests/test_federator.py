@@ -1,5 +1,6 @@
 """The federator over scripted sources: what they are asked, and what the asker is told."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from mcp_federator.errors import ConfigError, McpError, Reason, UpstreamError, U
 from mcp_federator.federation.cursor import MAX_UPSTREAM_CURSOR, Seal
 from mcp_federator.federation.prefix import Mapping as Names
 from mcp_federator.federation.scopes import ListScopes
-from mcp_federator.federator import Federator, Member
+from mcp_federator.federator import DROP_AGAIN, Federator, Member
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Missing, Query, Scope
 from tests.instruments.bench import Bench, items, refused, told
@@ -271,6 +272,24 @@ def test_an_upstream_refuses_its_own_cursor() -> None:
     assert bench.dropped == [("alpha", LIST)]
     assert bench.counted('listing_restarts_total{reason="cursor"}') == 1
     assert bench.sources["beta"].cancelled == 1
+
+
+def test_an_old_cursor_drops_pages_once_in_a_while() -> None:
+    """However often it comes back: others' pages are theirs meanwhile.  Each list has its own time."""
+    script: dict[Key, Reply] = {None: page("1", then="x"), "x": UpstreamError("alpha", -32602, "bad cursor")}
+    bench = Bench({"alpha": Scripted(script)})
+
+    async def main() -> None:
+        cursors = {method: (await bench.page(method=method)).next_cursor for method in (LIST, TEMPLATES)}
+        for expected in (1, 2):
+            for method, cursor in [*cursors.items()] * 10:
+                with pytest.raises(McpError):
+                    await bench.page(cursor, method=method)
+            assert bench.dropped == [("alpha", LIST), ("alpha", TEMPLATES)] * expected
+            await asyncio.sleep(DROP_AGAIN)
+
+    run(main())
+    assert bench.counted('listing_restarts_total{reason="cursor"}') == 40
 
 
 def test_an_invalid_params_error_without_a_cursor_is_a_failure_like_others() -> None:

@@ -35,7 +35,7 @@ def test_H19_a_dead_upstream_spoils_nothing() -> None:
         assert answer.hint.ttl_ms == 60_000
 
     run(main())
-    assert bench.counted('incomplete_lists_total{upstream="beta"}') == 1
+    assert bench.counted('incomplete_lists_total{reason="unreachable",upstream="beta"}') == 1
 
 
 def test_H19_a_hung_upstream_costs_the_soft_deadline_once() -> None:

@@ -141,8 +141,13 @@ class Copies:
             return False
         return self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
 
-    def drop(self, place: Place) -> None:
-        """Remove what this caller could have been given: the upstream says something else now."""
-        self._memory.drop(place.public)
-        if place.partition:
+    def drop(self, place: Place, *, public: bool = True) -> None:
+        """Remove what this caller could have been given: the upstream says something else now.
+
+        Not `public`: it says so to this partition alone, and what all may be given stays.  Where all share
+        one partition there is one copy, and it goes.
+        """
+        if public:
+            self._memory.drop(place.public)
+        if place.partition or not public:
             self._memory.drop(place.private)

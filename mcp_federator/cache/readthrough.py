@@ -240,7 +240,8 @@ class ReadThrough(Source):
             return Landing(error=_bare(error))
         except UpstreamFailure as failure:
             if failure.reason is Reason.REFUSED and not failure.stale_ok:
-                self._overrule(place, stamp)
+                # A refusal of who asks says nothing of what others may have.
+                self._overrule(place, stamp, public=not failure.personal)
             return Landing(error=_bare(failure))
         if answer.interim:
             self._overrule(place, stamp)
@@ -248,10 +249,10 @@ class ReadThrough(Source):
         entry = self._copies.entry(answer, stamp)
         return Landing(entry, stored=self._copies.admit(place, entry), found_stale=found_stale)
 
-    def _overrule(self, place: Place, stamp: Stamp) -> None:
+    def _overrule(self, place: Place, stamp: Stamp, *, public: bool = True) -> None:
         """The upstream gave an answer that is not kept; no older one may be served in its stead."""
         if stamp.generation == self._generations.of(place.query):
-            self._copies.drop(place)
+            self._copies.drop(place, public=public)
 
     # Answers.
 

@@ -14,6 +14,7 @@ Hazards:
 """
 
 from collections.abc import Callable
+from sys import getsizeof
 from typing import Final, NamedTuple, TypeAlias
 
 from mcp_federator.model import Answer, Caller, Hint, Method, Outcome, Query, Served, Tier
@@ -25,7 +26,10 @@ SECONDS: Final = 10.0
 """How long a memo is used before its page is merged anew."""
 
 _OVERHEAD: Final = 1024
-"""Bytes that a memo takes beside its bodies, roughly."""
+"""Bytes that a memo takes beside its texts and its steps, roughly."""
+
+_STEP: Final = 768
+"""Bytes that a step takes beside its texts, roughly: itself, its query, its copy, and how that was served."""
 
 Peek: TypeAlias = Callable[[Query, Caller], Answer | None]
 """The fresh copy that a source keeps in this process, counted as a hit; or None, and nothing is counted."""
@@ -72,14 +76,12 @@ class Memo(NamedTuple):
     until: float
     changes: int
 
-    @property
-    def size(self) -> int:
-        """How many bytes this keeps alive, roughly."""
-        return _OVERHEAD + _size(self.page) + sum(_size(step.copy) for step in self.steps)
-
 
 class Memos:
-    """The pages merged last, within a budget; the oldest go first."""
+    """The pages merged last, within a budget; the oldest go first.
+
+    All live equally long, so those that have ended stand in front; each look removes them.
+    """
 
     def __init__(self) -> None:
         self._memos: dict[Key, Memo] = {}
@@ -90,10 +92,13 @@ class Memos:
 
         Otherwise None, and `copies` has the parts found: each was counted as a hit, and is to be used.
         """
-        memo = self._memos.get(key)
+        memos = self._memos
+        while memos and memos[oldest := next(iter(memos))].until <= now:
+            self._drop(oldest)
+        memo = memos.get(key)
         if memo is None:
             return None
-        if now >= memo.until or changes != memo.changes:
+        if changes != memo.changes:
             self._drop(key)
             return None
         found = []
@@ -111,10 +116,10 @@ class Memos:
         return None
 
     def keep(self, key: Key, memo: Memo) -> None:
-        """Remember a page, in place of an earlier one of that key."""
+        """Remember a page, in place of an earlier one of that key; it ends no earlier than any other."""
         self._drop(key)
         self._memos[key] = memo
-        self._bytes += memo.size
+        self._bytes += cost(key, memo)
         while self._bytes > MAX_BYTES:
             self._drop(next(iter(self._memos)))
 
@@ -126,7 +131,7 @@ class Memos:
     def _drop(self, key: Key) -> None:
         memo = self._memos.pop(key, None)
         if memo is not None:
-            self._bytes -= memo.size
+            self._bytes -= cost(key, memo)
 
 
 def _aged(page: Answer, copies: list[Answer]) -> Answer:
@@ -145,8 +150,24 @@ def _aged(page: Answer, copies: list[Answer]) -> Answer:
     return Answer(page.body, hint, page.next_cursor, page.count, page.extra, page.meta, served=served)
 
 
+def cost(key: Key, memo: Memo) -> int:
+    """How many bytes a memo keeps alive with its key, roughly: no text is left out, some count twice."""
+    _, cursor, upstreams = key
+    return (
+        _OVERHEAD
+        + _length(cursor)
+        + sum(map(getsizeof, upstreams or ()))
+        + _size(memo.page)
+        + sum(_STEP + _length(step.query.cursor) + _size(step.copy) for step in memo.steps)
+    )
+
+
 def _size(answer: Answer) -> int:
-    return len(answer.body) + len(answer.extra) + len(answer.meta)
+    return len(answer.body) + len(answer.extra) + len(answer.meta) + _length(answer.next_cursor)
+
+
+def _length(cursor: str | None) -> int:
+    return 0 if cursor is None else getsizeof(cursor)
 
 
 def _life(copy: Answer) -> int:

@@ -9,6 +9,8 @@ What may not come in: time-outs, tasks, codes of errors, and the text of the com
 Hazards:
 - A page has at most one page with items of each upstream; that alone keeps each upstream's own order while
   the parts stand in configuration order.
+- A part that does not fit is put off, whole.  It must have its turn some day, however the others go on, so
+  the walk has a head: the upstream that was put off first, whose part is always taken.
 - An upstream's cursor is tested for None: `""` is a cursor like any other.
 - Pages are observed before anything is refused, or the next walk would begin with the same mistake.
 """
@@ -35,6 +37,9 @@ ROUNDS: Final = 8
 
 ITEMS: Final = 1000
 """A page that has this many items asks no further."""
+
+BYTES: Final = 16 << 20
+"""A page takes no part more that would make it longer than this, but for one: see `Plan.answered`."""
 
 ListScope: TypeAlias = Literal["auto", "public", "private"]
 """`cache.list_scope`: what a list counts as; `auto` goes by its pages."""
@@ -143,10 +148,14 @@ class Plan:
             for name in (cursor.waiting if cursor else members)
             if name in members and name not in self._due
         )
+        self._queue = tuple(dict.fromkeys((*(place.upstream for place in places), *members)))
+        """Who was put off first, then all others; its first is the head."""
+        self._put_off: set[str] = set()
         self._parts: dict[str, list[Answer]] = {}
+        self._observed: list[tuple[str, Scope]] = []
         self._failures: dict[str, Failure] = {}
         self._absent: set[str] = set()
-        self._rounds = self._asked = self._count = 0
+        self._rounds = self._asked = self._count = self._bytes = 0
         self._late = False
         for place in places:
             if place.identity != members[place.upstream].identity[:IDENTITY_BYTES]:
@@ -161,7 +170,7 @@ class Plan:
 
     def asks(self) -> tuple[Ask, ...]:
         """Open a round; each of its asks gets its outcome before the next.  Empty: the page is full."""
-        if self._rounds == ROUNDS or self._count >= ITEMS:
+        if self._rounds == ROUNDS or self._count >= ITEMS or self._bytes >= BYTES or self._put_off:
             return ()
         while self._waiting and len(self._due) + len(self._kept) < self._window:
             name = self._waiting.popleft()
@@ -171,12 +180,24 @@ class Plan:
         return tuple(Ask(place.upstream, place.cursor, place.carried) for place in self._due.values())
 
     def answered(self, ask: Ask, answer: Answer) -> None:
-        """The page came.  An empty one that is not the last is followed in the next round."""
+        """The page came.  An empty one that is not the last is followed in the next round.
+
+        One that would make the whole too long is put off: it is asked for again with the next page.  Not the
+        head's, nor the first that has items, so the whole is shorter than `BYTES` and one page more.
+        """
         problem = _problem(answer)
         if problem:
             self.failed(ask, UpstreamFailure(ask.upstream, Reason.BAD_REPLY, problem))
             return
         place = self._due.pop(ask.upstream)
+        self._observed.append((ask.upstream, answer.hint.scope))
+        size = len(answer.body)
+        if self._bytes and self._bytes + size > BYTES and ask.upstream != self._queue[0]:
+            self._kept[ask.upstream] = place
+            self._put_off.add(ask.upstream)
+            self._asked -= 1
+            return
+        self._bytes += size
         self._parts.setdefault(ask.upstream, []).append(answer)
         self._count += answer.count
         if answer.next_cursor is not None:
@@ -212,9 +233,8 @@ class Plan:
             NoAnswerError: an error, not an empty list.  Where others answered on an earlier page, those that
                 fail on this one do not spoil the walk: they are named, even on an empty page.
         """
-        for name, answers in self._parts.items():
-            for answer in answers:
-                scopes.observe(name, self.method, answer.hint.scope, now)
+        for name, page_scope in self._observed:
+            scopes.observe(name, self.method, page_scope, now)
         for name in self._absent:
             scopes.observe(name, self.method, Scope.PUBLIC, now)
         scope = self._scope(scopes, now)
@@ -268,7 +288,9 @@ class Plan:
         if not (self._due or self._kept or self._waiting):
             return None
         still_open = self._due | self._kept
-        places = tuple(still_open[name] for name in self._members if name in still_open)
+        names = [name for name in self._queue if name in self._put_off]
+        names += [name for name in self._members if name in still_open and name not in self._put_off]
+        places = tuple(still_open[name] for name in names)
         return CompositeCursor(self.method, scope, places, tuple(self._waiting))
 
 

@@ -18,7 +18,7 @@ import re
 import unicodedata
 from contextlib import suppress
 from ipaddress import IPv6Address
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 _PLAIN = re.compile(
     r"(?!(?:file|ftp|https?|wss?):)[a-z][a-z0-9+.-]*:"
@@ -30,6 +30,10 @@ _PLAIN = re.compile(
 _LONGEST = 8192
 """Characters.  Nobody names a resource at such length, but a form costs up to half a microsecond for each."""
 
+_LONGEST_NAME = 255
+"""Characters.  A longer host is no name that could be looked up: it is not normalised as one, by which each
+character can become eighteen."""
+
 _CONTROLS_AND_SPACE = "".join(map(chr, range(0x21)))
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _PORT = re.compile(r":([0-9]*)$")
@@ -37,7 +41,7 @@ _PORT = re.compile(r":([0-9]*)$")
 _DEFAULT_PORTS = {"ftp:": "21", "http:": "80", "https:": "443", "ws:": "80", "wss:": "443"}
 """WHATWG's special schemes beside `file:`; behind these comes a host, however many slashes there are."""
 
-_UNIT = re.compile(r"%([0-9A-Fa-f]{2})|[^A-Za-z0-9._~-]")
+_UNIT = re.compile(r"%([0-9A-Fa-f]{2})|[^\x00-\x7f]+|[^A-Za-z0-9._~-]")
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~-")
 _ENDINGS = frozenset(f"%{byte:02X}" for byte in range(0x21))
 
@@ -45,7 +49,8 @@ _ENDINGS = frozenset(f"%{byte:02X}" for byte in range(0x21))
 def normal_form(uri: str) -> str:
     """The common form of `uri` and of all that URL classes write for it.
 
-    Any text has one; a text of more than 8,192 characters is its own.
+    Any text has one; a text of more than 8,192 characters is its own.  So a form has at most twelve times as
+    many, and what a URL class wrote at that length is the form already.
     """
     return uri if _PLAIN.fullmatch(uri) or len(uri) > _LONGEST else _form(uri)
 
@@ -101,7 +106,10 @@ def _host(text: str) -> str:
     with suppress(ValueError):
         if text.startswith("[") and text.endswith("]"):
             return f"[{IPv6Address(text[1:-1]).exploded}]"
-    labels = unquote(text).lower().split(".")
+    text = unquote(text).lower()
+    if len(text) > _LONGEST_NAME:
+        return _encoded(text)
+    labels = text.split(".")
     for at, label in enumerate(labels):
         if label.startswith("xn--"):
             with suppress(ValueError):
@@ -122,7 +130,7 @@ def _encoded(text: str, keep: str = "") -> str:
             return chr(byte) if byte in _UNRESERVED else f"%{byte:02X}"
         if found[0] in keep:
             return found[0]
-        return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+        return quote(found[0], safe="", errors="surrogatepass")
 
     encoded = _UNIT.sub(unit, text)
     end = len(encoded)

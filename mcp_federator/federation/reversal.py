@@ -14,8 +14,12 @@ Not every expansion can be told from another.  Where several values give the sam
 - without `*` a comma that was not encoded makes a list, also of a mapping, and a list of one is a text; with
   `+` and `#`, where commas are never encoded, it is a text;
 - with `+` and `#`, an escape such as `%41` stands for its character;
-- of several variables with `*` in a row each but the last takes one item, so that a mapping's name may be
-  there twice in the last one: then nothing matches.
+- of several variables with `*` in a row each but the last takes one item, and behind `;`, `?` and `&` all
+  items that bear its own name.
+
+Whatever a template expands to matches it, where no variable stands twice and one at most has `*`.  Elsewhere
+it may be that nothing matches: the texts of a variable that stands twice are split each by itself, and may
+come out different (`{x,x}`), and a name may be there twice in what becomes a mapping (`{x*,y*}`).
 
 What has no reversal at all is a prefix length, `{x:3}`: the rest of the value is not there.
 
@@ -37,6 +41,10 @@ MAX_CHARACTERS: Final = 8192
 _UNRESERVED: Final = frozenset(ascii_letters + digits + "-._~")
 _ANY: Final = _UNRESERVED | frozenset(":/?#[]@!$&'()*+,;=")
 _HEX: Final = frozenset(hexdigits)
+_LEADS: Final = ("01234567", "CcDd", "Ee", "Ff")
+"""The first digit of a character's first byte, for characters of one to four bytes."""
+_CONTINUES: Final = "89AaBb"
+"""The first digit of its other bytes."""
 _OPERATORS: Final = frozenset("+#./;?&")
 _NAMED: Final = frozenset(";?&")
 _RESERVED: Final = frozenset("+#")
@@ -94,9 +102,19 @@ class _Builder:
         """Any number of these characters and of percent-encoded ones, as few as can be."""
         loop = self.fork()
         one = self.take(characters, owner, loop)
-        escape = self.take("%", owner, self.take(_HEX, owner, self.take(_HEX, owner, loop)))
+        escape = self._encoded(owner, loop)
         self.ways[loop] = (then, one, escape)
         return self.fork(one, escape) if least_one else loop
+
+    def _encoded(self, owner: int, then: int) -> int:
+        """One percent-encoded character of UTF-8, never a part of one."""
+        after = then
+        leads = []
+        for lead in _LEADS:
+            leads.append(self.take(lead, owner, self.take(_HEX, owner, after)))
+            byte = self.take(_CONTINUES, owner, self.take(_HEX, owner, after))
+            after = self.take("%", owner, byte)
+        return self.take("%", owner, self.fork(*leads))
 
     def expression(self, text: str, then: int) -> int:
         """What stands between two braces."""
@@ -128,7 +146,7 @@ class _Builder:
         if variable.exploded:
             pairs = self._items(owner, then, lambda end: self.many(_UNRESERVED, owner, self._of(owner, end)))
             if operator in _NAMED:
-                return pairs
+                return self.fork(self._list(owner, then), pairs)
             return self.fork(pairs, self._items(owner, then, lambda end: self.many(_UNRESERVED, owner, end)))
         if operator in _NAMED:
             return self.text(variable.name, owner, self._of(owner, then))
@@ -139,6 +157,14 @@ class _Builder:
         end = self.fork()
         first = item(end)
         self.ways[end] = (then, self.take(_SEPARATORS[self.variables[owner].operator], owner, first))
+        return first
+
+    def _list(self, owner: int, then: int) -> int:
+        """As many items as can be, each with the variable's own name."""
+        again = self.fork()
+        first = self.text(self.variables[owner].name, owner, self._of(owner, again))
+        separator = _SEPARATORS[self.variables[owner].operator]
+        self.ways[again] = (self.take(separator, owner, first), then)
         return first
 
     def _of(self, owner: int, then: int) -> int:
@@ -295,7 +321,9 @@ def _value(variable: _Variable, body: str | None) -> Value | None:
     if variable.operator in _NAMED:
         listed = all(name == variable.name for name, _, _ in pairs)
         return [_decoded(value) for _, _, value in pairs] if listed else _mapping(pairs)
-    if all(equals for _, equals, _ in pairs):
+    if all(equals for _, equals, _ in pairs) and not (
+        variable.operator in _RESERVED and len({name for name, _, _ in pairs}) < len(pairs)
+    ):
         return _mapping(pairs)
     return [_decoded("".join(pair)) for pair in pairs]
 

@@ -44,7 +44,9 @@ def valid(text: str) -> bool:
 def expand(text: str, values: Mapping[str, Any]) -> str:
     """The URI that a valid template gives for `values`: strings, lists of strings, or mappings of strings.
 
-    Literals beyond ASCII are percent-encoded (section 3.1), which `uritemplate` leaves undone.
+    Literals beyond ASCII are percent-encoded (section 3.1), which `uritemplate` leaves undone.  In
+    two things it departs from section 3.2.7: `{;x*}` gives an empty item as `;x=`, not `;x`, and `{;x}` gives
+    an empty list, which is undefined, as `;x=`.  Both ways match.
     """
     return uritemplate.expand(_encoded(text), dict(values))
 
@@ -52,7 +54,7 @@ def expand(text: str, values: Mapping[str, Any]) -> str:
 def match(text: str, uri: str) -> dict[str, Value] | None:
     """The values from which a template makes `uri`, or None where there are none.
 
-    What comes back expands to `uri` again, but for escapes that were not needed.  It is what was put in
+    What comes back expands to `uri` again, but for escapes and the order of a mapping.  It is what was put in
     wherever that can be told from the URI; `federation.reversal` says where it cannot.  The time is linear in
     the length of `uri`, and one of more than 8,192 characters matches nothing.
 

@@ -33,6 +33,7 @@ from mcp_federator.upstream.dialect import Dialect
 from mcp_federator.upstream.discovery import Known
 from mcp_federator.upstream.door import Door, Passed
 from mcp_federator.upstream.introduction import Introduction
+from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots
 from mcp_federator.upstream.resolution import Resolver
 from mcp_federator.upstream.sender import Sender
@@ -70,6 +71,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
         up: it answered when it was asked last.
         breaker: `closed`, `open`, `half-open`.
         in_flight: queries under way.
+        left_out: items in its answers that nobody was shown.
         error: why it last failed, in our words, or `""` when it answered since.
     """
 
@@ -83,6 +85,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     up: bool
     breaker: str
     in_flight: int
+    left_out: int
     error: str
 
 
@@ -133,7 +136,8 @@ class Client:
         )
         self._door = Door(mapping, settings.cache, max_ttl)
         self._dialect = Dialect(name, settings, credentials)
-        self._resolver = Resolver(mapping, lists, clock)
+        self._left_out = LeftOut(name, clock)
+        self._resolver = Resolver(mapping, lists, clock, metrics)
         self._sender = Sender(name, settings, self._transport, metrics=metrics, clock=clock, budget=budget)
         self._introduction = Introduction(
             name,
@@ -186,6 +190,7 @@ class Client:
             up=self._sender.up,
             breaker=self._sender.state,
             in_flight=self._slots.taken,
+            left_out=self._left_out.total,
             error=self._sender.error or ("" if known is None else known.problem),
         )
 
@@ -328,13 +333,7 @@ class Client:
             if doubtful:
                 raise _DoubtError(problem) from problem
             raise
-        if passed.dropped:
-            _log.info(
-                "%s: %d items in an answer to %s are left out: not published, or not as the schema has them",
-                self._name,
-                passed.dropped,
-                query.method,
-            )
+        self._left_out.add(passed.dropped, query.method)
         if query.method is Method.LIST:
             self._resolver.observe(self._credentials.sent(caller), query.cursor, passed.uris)
         return passed.answer

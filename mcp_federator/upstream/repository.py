@@ -33,6 +33,7 @@ from mcp_federator.upstream.client import Client, UpstreamStatus
 from mcp_federator.upstream.directory import Directory
 from mcp_federator.upstream.door import Door, Passed
 from mcp_federator.upstream.given import control, listing, reading
+from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots, TooLargeError
 from mcp_federator.upstream.mounting import Mounted, examine, mount
 from mcp_federator.upstream.resolution import Resolver
@@ -129,7 +130,8 @@ class Repository:
         self._process_slots = slots
         self._slots = Slots(settings.max_in_flight)
         self._door = Door(mapping, settings.cache, max_ttl)
-        self._resolver = Resolver(mapping, lists, clock)
+        self._left_out = LeftOut(name, clock)
+        self._resolver = Resolver(mapping, lists, clock, metrics)
         self._workers = Workers(name)
         self._up = False
         self._error = ""
@@ -173,6 +175,7 @@ class Repository:
             up=self._up,
             breaker="closed",
             in_flight=self._slots.taken,
+            left_out=self._left_out.total,
             error=self._error,
         )
 
@@ -247,8 +250,7 @@ class Repository:
     def _passed(self, query: Query, result: bytes) -> Passed:
         """Let a result in."""
         passed = self._door.passed(query, Exchange(_OK, Reply(result=msgspec.Raw(result))), self._nothing)
-        if passed.dropped:
-            _log.info("%s: %d items are left out: not published", self._name, passed.dropped)
+        self._left_out.add(passed.dropped, query.method)
         return passed
 
     async def _result(self, query: Query, deadline: float) -> bytes:

@@ -8,6 +8,8 @@ What may not come in: HTTP, errors of upstreams.  Whoever asks brings the way to
 
 Hazards:
 - Two originals with one form: either could be meant, so neither is.
+- Anybody can ask for what is not there.  So one walk goes on at a time, whoever asks; a partition's list is
+  walked to its end once until the list changes; and after each walk there is a rest.
 - A list can be endless, its cursors can go round, and partitions are as many as tokens: everything is
   bounded, and what falls out of the memory only costs a resource that stays not found.
 - A form costs ten microseconds.  Forms are made when first asked for, page by page, with the loop's turn
@@ -25,16 +27,23 @@ from mcp_federator.config import Lists
 from mcp_federator.errors import FederatorError
 from mcp_federator.federation.normal import normal_form
 from mcp_federator.federation.prefix import Mapping
+from mcp_federator.metrics import Metrics
 from mcp_federator.model import Answer
 
 MAX_CHARACTERS: Final = 8 << 20
 """What is remembered of one upstream's lists: the length of all URIs, and some more for each."""
 
 WALK_AGAIN: Final = 60.0
-"""Seconds before a walk that failed or was cut short is tried again."""
+"""Seconds before a walk that failed or took too long is tried again."""
+
+REST: Final = 1.0
+"""Seconds between two walks, at the least."""
+
+REST_FACTOR: Final = 4
+"""How many times as long as a walk took is the rest after it, at the least."""
 
 _COST_OF_ONE: Final = 64
-_MAX_WALKS: Final = 10_000
+_COST_OF_SHELF: Final = 1024
 
 Turn = Callable[[str | None], Awaitable[Answer]]
 """Fetches the page at a cursor, which passes `observe` on its way."""
@@ -43,28 +52,62 @@ _log = logging.getLogger(__name__)
 
 
 class _Page:
-    """The URIs of one page, and, once asked for, the original of each form; None for a form of several."""
+    """The URIs of one page, and, once asked for, the original of each form; None for a form of several.
 
-    def __init__(self, uris: tuple[str, ...]) -> None:
+    Forms can be many times longer than the URIs: only their hashes are kept.
+    """
+
+    def __init__(self, uris: tuple[str, ...], cursor: str | None) -> None:
         self.uris = uris
-        self.cost = sum(map(len, uris)) + _COST_OF_ONE * (len(uris) + 1)
-        self.originals: dict[str, str | None] | None = None
+        self.cost = sum(map(len, uris)) + len(cursor or "") + _COST_OF_ONE * (len(uris) + 1)
+        self.originals: dict[int, str | None] | None = None
 
-    def prepare(self, form: Callable[[str], str]) -> dict[str, str | None]:
-        originals: dict[str, str | None] = {}
+    def prepare(self, form: Callable[[str], str]) -> dict[int, str | None]:
+        originals: dict[int, str | None] = {}
         for uri in self.uris:
-            shown = form(uri)
+            shown = hash(form(uri))
             originals[shown] = uri if originals.get(shown, uri) == uri else None
         self.originals = originals
         return originals
 
 
-class _Walk:
-    """One partition's walk: at most one at a time, and when the next may begin."""
+class _Shelf:
+    """What one partition's list said: its pages by cursor, the one seen last at the end."""
 
     def __init__(self) -> None:
-        self.turn = asyncio.Lock()
-        self.not_before = -inf
+        self.pages: OrderedDict[str | None, _Page] = OrderedDict()
+        self.cost = _COST_OF_SHELF
+        self.walk_after = -inf
+
+    def put(self, cursor: str | None, uris: tuple[str, ...]) -> None:
+        known = self.pages.get(cursor)
+        if known is not None:
+            if known.uris == uris:
+                self.pages.move_to_end(cursor)
+                return
+            self.cost -= self.pages.pop(cursor).cost
+        page = _Page(uris, cursor)
+        if page.cost <= MAX_CHARACTERS - _COST_OF_SHELF:
+            self.pages[cursor] = page
+            self.cost += page.cost
+
+    def drop_oldest(self) -> None:
+        self.cost -= self.pages.popitem(last=False)[1].cost
+
+
+class _Walk:
+    """The walk that goes on, and how far it has come; whoever has `turning` turns its pages."""
+
+    def __init__(self, partition: bytes, shelf: _Shelf, begun: float) -> None:
+        self.partition = partition
+        self.shelf = shelf
+        self.begun = begun
+        self.turning = asyncio.Lock()
+        self.waiting = 0
+        self.over = False
+        self.items = 0
+        self.cursor: str | None = None
+        self.seen: set[str | None] = {None}
 
 
 class Resolver:
@@ -72,52 +115,43 @@ class Resolver:
 
     Args:
         mapping: its names.
-        lists: how many pages and items a walk takes at most.
+        lists: how many pages and items a walk takes at most; with no page there are no walks.
         clock: seconds, never going back.
+        metrics: counts walks that end at a bound.
     """
 
-    def __init__(self, mapping: Mapping, lists: Lists, clock: Callable[[], float]) -> None:
+    def __init__(self, mapping: Mapping, lists: Lists, clock: Callable[[], float], metrics: Metrics) -> None:
         self._mapping = mapping
         self._lists = lists
         self._clock = clock
-        self._pages: OrderedDict[tuple[bytes, str | None], _Page] = OrderedDict()
+        self._metrics = metrics
+        self._shelves: OrderedDict[bytes, _Shelf] = OrderedDict()
         self._cost = 0
-        self._walks: OrderedDict[bytes, _Walk] = OrderedDict()
+        self._walk: _Walk | None = None
+        self._rest_until = -inf
 
     def observe(self, partition: bytes, cursor: str | None, uris: tuple[str, ...]) -> None:
         """A page of `resources/list` passed by, with these native URIs."""
-        key = (partition, cursor)
-        known = self._pages.get(key)
-        if known is not None:
-            if known.uris == uris:
-                self._pages.move_to_end(key)
-                return
-            self._cost -= known.cost
-            del self._pages[key]
-        page = _Page(uris)
-        if page.cost > MAX_CHARACTERS:
-            return
-        self._pages[key] = page
-        self._cost += page.cost
-        while self._cost > MAX_CHARACTERS:
-            _, oldest = self._pages.popitem(last=False)
-            self._cost -= oldest.cost
+        shelf = self._shelf(partition)
+        self._cost -= shelf.cost
+        shelf.put(cursor, uris)
+        self._cost += shelf.cost
+        self._make_room(shelf)
 
     def forget(self) -> None:
-        """The upstream's list is another now."""
-        self._pages.clear()
+        """The upstream's list is another now; the rest after a walk stays."""
+        self._shelves.clear()
         self._cost = 0
-        self._walks.clear()
 
     async def resolve(self, uri: str, partition: bytes, turn: Turn, deadline: float) -> str | None:
         """The one listed URI that has the same form as `uri` and is another; None where there is none.
 
         Walks the list if need be, until `deadline` on the event loop's clock, and never fails.
         """
-        shown = self._form(uri)
+        shown = hash(self._form(uri))
         found = await self._find(shown, partition)
-        if not found:
-            await self._walk(partition, turn, deadline)
+        if not found and self._lists.max_pages:
+            await self._join_walk(partition, turn, deadline)
             found = await self._find(shown, partition)
         originals = found - {uri}
         return originals.pop() if originals and len(found) == 1 else None
@@ -125,43 +159,85 @@ class Resolver:
     def _form(self, uri: str) -> str:
         return normal_form(self._mapping.public(uri) or uri)
 
-    async def _find(self, shown: str, partition: bytes) -> set[str | None]:
+    def _shelf(self, partition: bytes) -> _Shelf:
+        """The partition's shelf, now the last to fall out."""
+        shelf = self._shelves.get(partition)
+        if shelf is None:
+            shelf = self._shelves[partition] = _Shelf()
+            self._cost += shelf.cost
+        self._shelves.move_to_end(partition)
+        return shelf
+
+    def _make_room(self, shelf: _Shelf) -> None:
+        """Drop what was seen longest ago: all of other partitions first, then pages of this one."""
+        while self._cost > MAX_CHARACTERS and len(self._shelves) > 1:
+            self._cost -= self._shelves.popitem(last=False)[1].cost
+        while self._cost > MAX_CHARACTERS:
+            self._cost -= shelf.cost
+            shelf.drop_oldest()
+            self._cost += shelf.cost
+
+    async def _find(self, shown: int, partition: bytes) -> set[str | None]:
         """All originals of a form; None among them stands for several."""
         found: set[str | None] = set()
-        for owner, page in [(key[0], page) for key, page in self._pages.items()]:
-            if owner == partition:
-                originals = page.originals
-                if originals is None:
-                    originals = page.prepare(self._form)
-                    await asyncio.sleep(0)
-                if shown in originals:
-                    found.add(originals[shown])
+        shelf = self._shelves.get(partition)
+        for page in () if shelf is None else tuple(shelf.pages.values()):
+            originals = page.originals
+            if originals is None:
+                originals = page.prepare(self._form)
+                await asyncio.sleep(0)
+            if shown in originals:
+                found.add(originals[shown])
         return found
 
-    async def _walk(self, partition: bytes, turn: Turn, deadline: float) -> None:
-        walk = self._walks.setdefault(partition, _Walk())
-        if len(self._walks) > _MAX_WALKS:
-            self._walks.popitem(last=False)
-        try:
-            async with asyncio.timeout_at(deadline), walk.turn:
-                if self._clock() < walk.not_before:
-                    return
-                await self._turn_all(turn)
-                walk.not_before = inf
-        except (FederatorError, TimeoutError) as problem:
-            walk.not_before = self._clock() + WALK_AGAIN
-            _log.info("%s: a walk of its list was cut short: %s", self._mapping.name, type(problem).__name__)
+    async def _join_walk(self, partition: bytes, turn: Turn, deadline: float) -> None:
+        """Walk the list, or wait for the one who does, if it is this partition's turn.
 
-    async def _turn_all(self, turn: Turn) -> None:
-        """Turn pages until the end, a bound, or a cursor that was there before."""
-        seen: set[str | None] = {None}
-        cursor: str | None = None
-        items = 0
-        while len(seen) <= self._lists.max_pages and items < self._lists.max_items:
-            page = await turn(cursor)
-            items += page.count
-            cursor = page.next_cursor
-            if cursor in seen:
+        When the one who walks leaves, another who waits goes on from where he was.
+        """
+        walk = self._walk
+        if walk is None:
+            known = self._shelves.get(partition)
+            now = self._clock()
+            if now < self._rest_until or (known is not None and now < known.walk_after):
                 return
-            seen.add(cursor)
-        _log.info("%s: a walk of its list ended after %d items", self._mapping.name, items)
+            walk = self._walk = _Walk(partition, self._shelf(partition), now)
+        elif walk.partition != partition:
+            return
+        walk.waiting += 1
+        try:
+            async with asyncio.timeout_at(deadline), walk.turning:
+                if not walk.over:
+                    await self._turn_all(walk, turn)
+                    walk.shelf.walk_after = inf
+                    walk.over = True
+        except (FederatorError, TimeoutError) as problem:
+            walk.over = walk.over or isinstance(problem, FederatorError)
+            if walk.over or walk.waiting == 1:
+                walk.shelf.walk_after = self._clock() + WALK_AGAIN
+                _log.info("%s: a walk of its list failed: %s", self._mapping.name, type(problem).__name__)
+        finally:
+            walk.waiting -= 1
+            if self._walk is walk and (walk.over or not walk.waiting):
+                self._walk = None
+                now = self._clock()
+                self._rest_until = now + max(REST, REST_FACTOR * (now - walk.begun))
+
+    async def _turn_all(self, walk: _Walk, turn: Turn) -> None:
+        """Turn pages until the end, or to a bound or a cursor that was there before, which is reported."""
+        while len(walk.seen) <= self._lists.max_pages and walk.items < self._lists.max_items:
+            page = await turn(walk.cursor)
+            walk.items += page.count
+            walk.cursor = page.next_cursor
+            if walk.cursor is None:
+                return
+            if walk.cursor in walk.seen:
+                break
+            walk.seen.add(walk.cursor)
+        self._metrics.incomplete_list(self._mapping.name, "truncated")
+        _log.warning(
+            "%s: a walk of its list was cut off after %d items: it is longer than lists.max_pages or"
+            " lists.max_items, or its cursors go in a circle",
+            self._mapping.name,
+            walk.items,
+        )

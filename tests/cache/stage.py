@@ -72,6 +72,27 @@ def private(text: str, ttl_ms: int = 60_000) -> Answer:
     return Answer(text.encode(), Hint(ttl_ms, Scope.PRIVATE), count=1)
 
 
+def numbered(make: Callable[[str], Answer] = public) -> Script:
+    """Answers `v1`, `v2`, ... in turn."""
+    count = 0
+
+    def script(_query: Query, _caller: Caller) -> Answer:
+        nonlocal count
+        count += 1
+        return make(f"v{count}")
+
+    return script
+
+
+def raising(error: Exception) -> Script:
+    """Fails like this, each time."""
+
+    def script(_query: Query, _caller: Caller) -> Answer:
+        raise error
+
+    return script
+
+
 INTERIM = Answer(b'"inputRequests":{}', Hint(0, Scope.PRIVATE), interim=True)
 
 

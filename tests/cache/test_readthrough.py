@@ -1,9 +1,8 @@
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from mcp_federator.errors import McpError, Reason, UpstreamFailure
+from mcp_federator.errors import UpstreamFailure
 from mcp_federator.model import (
     ANYONE,
     Answer,
@@ -17,19 +16,16 @@ from mcp_federator.model import (
     Tier,
 )
 from tests.cache.stage import (
-    ABSENT,
-    BARRED,
     BROKEN,
-    HELD,
     INTERIM,
-    LATE,
-    SHUT,
     Stage,
     bearer,
     by_alpha,
+    numbered,
     page,
     private,
     public,
+    raising,
     read,
     run,
     settle,
@@ -41,25 +37,6 @@ PRIVATE, PUBLIC = Scope.PRIVATE, Scope.PUBLIC
 def token(_query: Query, caller: Caller) -> Answer:
     """A private answer whose text is its asker."""
     return private(caller.headers.get("authorization", "nobody"))
-
-
-def numbered(make: Callable[[str], Answer] = public) -> Callable[[Query, Caller], Answer]:
-    """Answers `v1`, `v2`, ... in turn."""
-    count = 0
-
-    def script(_query: Query, _caller: Caller) -> Answer:
-        nonlocal count
-        count += 1
-        return make(f"v{count}")
-
-    return script
-
-
-def raising(error: Exception) -> Callable[[Query, Caller], Answer]:
-    def script(_query: Query, _caller: Caller) -> Answer:
-        raise error
-
-    return script
 
 
 @pytest.mark.parametrize("query", [read(), page()], ids=["read", "list"])
@@ -350,116 +327,6 @@ def test_discover_passes_by() -> None:
     run(body())
 
 
-ANSWERS_THAT_ARE_ERRORS = [ABSENT, BARRED, INTERIM]
-
-
-@pytest.mark.parametrize(
-    ("failure", "detail"),
-    [(BROKEN, "stale-if-error"), (LATE, "stale-if-error"), (HELD, "stale-if-error"), (SHUT, "breaker")],
-    ids=["500", "time-out", "429", "breaker"],
-)
-def test_a_stale_copy_stands_in_for_a_failure(failure: UpstreamFailure, detail: str) -> None:
-    """For `stale_if_error` after its end, with ttl 0; then the failure is told."""
-
-    async def body() -> None:
-        stage = Stage(numbered(private), forward=("authorization",))
-        ann = bearer("ann")
-        await stage.cache.fetch(read(), ann)
-        stage.upstream.script = raising(failure)
-        stage.clock.now += 72
-        stale = await stage.cache.fetch(read(), ann)
-        assert (stale.body, stale.hint) == (b"v1", Hint(0, PRIVATE))
-        assert stale.served == by_alpha(
-            Outcome.STALE, Tier.MEMORY, fresh_for=-12, found_stale=True, detail=detail
-        )
-        with pytest.raises(UpstreamFailure):
-            await stage.cache.fetch(read(), bearer("bob"))
-        stage.clock.now += 288
-        with pytest.raises(UpstreamFailure):
-            await stage.cache.fetch(read(), ann)
-        assert stage.outcomes == {Outcome.MISS: 3, Outcome.STALE: 1}
-
-    run(body())
-
-
-def test_without_a_stale_window_a_failure_is_told() -> None:
-    """`stale_if_error: 0s` serves no stale copy, not even just after a copy's end."""
-
-    async def body() -> None:
-        stage = Stage(numbered(), stale_if_error=0)
-        await stage.cache.fetch(read(), ANYONE)
-        stage.upstream.script = raising(BROKEN)
-        stage.clock.now += 60
-        with pytest.raises(UpstreamFailure):
-            await stage.cache.fetch(read(), ANYONE)
-
-    run(body())
-
-
-@pytest.mark.parametrize("answer", ANSWERS_THAT_ARE_ERRORS, ids=["error", "401", "interim"])
-@pytest.mark.parametrize("make", [public, private], ids=["public", "private"])
-def test_H21_an_answer_that_is_no_result_drops_the_copy(
-    answer: Answer | Exception, make: Callable[[str], Answer]
-) -> None:
-    """It is not served stale for it, nor for a failure that comes after it."""
-
-    async def body() -> None:
-        stage = Stage(numbered(make), forward=("authorization",))
-        ann = bearer("ann")
-        await stage.cache.fetch(read(), ann)
-        stage.clock.now += 61
-
-        def no_result(_query: Query, _caller: Caller) -> Answer:
-            if isinstance(answer, Answer):
-                return answer
-            raise answer
-
-        stage.upstream.script = no_result
-        if isinstance(answer, Answer):
-            assert (await stage.cache.fetch(read(), ann)).interim
-        else:
-            with pytest.raises(type(answer)):
-                await stage.cache.fetch(read(), ann)
-        stage.upstream.script = raising(BROKEN)
-        with pytest.raises(UpstreamFailure):
-            await stage.cache.fetch(read(), ann)
-        assert stage.memory.entries == 0
-
-    run(body())
-
-
-def test_our_own_limit_says_nothing_of_the_copy() -> None:
-    """The upstream was not asked: a failure that allows no stale copy still leaves it for the next."""
-
-    async def body() -> None:
-        stage = Stage(numbered())
-        await stage.cache.fetch(read(), ANYONE)
-        stage.clock.now += 61
-        stage.upstream.script = raising(UpstreamFailure("alpha", Reason.OVERLOADED, stale_ok=False))
-        with pytest.raises(UpstreamFailure):
-            await stage.cache.fetch(read(), ANYONE)
-        stage.upstream.script = raising(BROKEN)
-        assert (await stage.cache.fetch(read(), ANYONE)).body == b"v1"
-
-    run(body())
-
-
-@pytest.mark.parametrize("error", [ABSENT, BARRED, BROKEN, LATE], ids=["error", "401", "500", "time-out"])
-def test_H22_a_failure_is_not_remembered(error: McpError | UpstreamFailure) -> None:
-    """The next query is asked anew, and succeeds at once."""
-
-    async def body() -> None:
-        stage = Stage(raising(error))
-        with pytest.raises(type(error)) as told:
-            await stage.cache.fetch(read(), ANYONE)
-        assert told.value is error
-        stage.upstream.script = numbered()
-        answer = await stage.cache.fetch(read(), ANYONE)
-        assert (answer.body, answer.served) == (b"v1", by_alpha(Outcome.MISS, stored=True))
-
-    run(body())
-
-
 def test_a_new_copy_after_a_stale_one_says_that_it_was_found() -> None:
     """`fwd=stale` and `fwd=miss` are told apart."""
 
@@ -507,22 +374,6 @@ def test_what_is_remembered_of_refreshes_is_bounded() -> None:
             await stage.cache.fetch(read(f"x://{number}", refresh=True), ANYONE)
             stage.clock.now += 0.1
         assert len(stage.cache._refreshes._at) <= 11
-
-    run(body())
-
-
-def test_a_refresh_that_fails_leaves_the_fresh_copy() -> None:
-    """It is served as what it is, a hit; the failure stands in the detail."""
-
-    async def body() -> None:
-        stage = Stage(numbered())
-        await stage.cache.fetch(read(), ANYONE)
-        stage.clock.now += 10
-        stage.upstream.script = raising(BROKEN)
-        answer = await stage.cache.fetch(read(refresh=True), ANYONE)
-        assert answer.body == b"v1"
-        assert answer.hint.ttl_ms == 50_000
-        assert answer.served == by_alpha(Outcome.HIT, Tier.MEMORY, fresh_for=50, detail="stale-if-error")
 
     run(body())
 

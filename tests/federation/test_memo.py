@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcp_federator.federation.memo import MAX_BYTES, Copies, Key, Memo, Memos, Step
+from mcp_federator.federation.memo import MAX_BYTES, Copies, Key, Memo, Memos, Step, cost
 from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Outcome, Query, Scope, Served, Tier
 
 KEY: Key = (Method.LIST, None, None)
@@ -171,6 +171,50 @@ def test_the_budget_holds_and_the_oldest_go_first(shelf: Shelf) -> None:
         memos.keep(key, Memo((shelf.step("alpha"),), half, until=10.0, changes=1))
 
     assert [memos.answer(key, ANYONE, 0.0, 1, {}) is None for key in keys] == [True, False, False]
+
+
+FULL = "\U0001f4c1" * 1024
+"""The longest cursor of an upstream: 4 KiB on the wire, and in memory."""
+
+
+@pytest.mark.parametrize(
+    ("cursor", "then", "copies", "came"),
+    [
+        pytest.param(FULL * 64, None, 0, False, id="the-key"),
+        pytest.param(None, FULL * 64, 0, False, id="the-page"),
+        pytest.param(None, None, 64, False, id="what-was-asked"),
+        pytest.param(None, None, 64, True, id="what-came"),
+    ],
+)
+def test_cursors_are_counted(
+    cursor: str | None, then: str | None, copies: int, *, came: bool, shelf: Shelf
+) -> None:
+    """A memo of a page without an item holds up to 64 cursors of 4 KiB, twice and sealed."""
+    memos = Memos()
+    kept = copy(b"", 9, then=FULL if came else None)
+    steps = tuple(
+        Step("beta", shelf.peek("beta"), Query(Method.LIST, cursor=None if came else FULL), kept)
+        for _ in range(copies)
+    )
+    page = Answer(b"", Hint(1, Scope.PUBLIC), next_cursor=then)
+    for number in range(100):
+        key: Key = (Method.LIST, f"{cursor or ''}{number}", None)
+        memos.keep(key, Memo(steps, page, until=10.0, changes=1))
+
+    assert 0 < len(memos._memos) * 4096 * 64 <= MAX_BYTES
+
+
+def test_what_has_ended_is_not_kept(shelf: Shelf) -> None:
+    """A page that nobody asks for again leaves when any other is asked for."""
+    memos = Memos()
+    for number in range(10):
+        key: Key = (Method.LIST, str(number), None)
+        memos.keep(key, Memo((shelf.step("alpha"),), PAGE, until=10.0 + number, changes=1))
+
+    assert memos.answer(KEY, ANYONE, 15.0, 1, {}) is None
+
+    assert [key[1] for key in memos._memos] == ["6", "7", "8", "9"]
+    assert memos._bytes == sum(cost(*kept) for kept in memos._memos.items())
 
 
 def test_what_is_larger_than_the_budget_is_not_kept(shelf: Shelf) -> None:

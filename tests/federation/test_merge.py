@@ -5,6 +5,7 @@ import pytest
 from mcp_federator.errors import McpError, Reason, UpstreamError, UpstreamFailure
 from mcp_federator.federation.cursor import MAX_PLACES, MAX_UPSTREAM_CURSOR, CompositeCursor, Place
 from mcp_federator.federation.merge import (
+    BYTES,
     ITEMS,
     ROUNDS,
     Ask,
@@ -64,6 +65,50 @@ def test_a_page_ends_after_its_rounds() -> None:
     assert cursor is not None
     assert cursor.places == ()
     assert cursor.waiting == tuple(names[ROUNDS:])
+
+
+def test_a_part_that_does_not_fit_is_put_off() -> None:
+    """It is asked for again with the next page, first; what is there, and its hits, are of those that fit."""
+    hit = Served(Outcome.HIT, Tier.MEMORY)
+    large = {name: page(name.ljust(BYTES // 2), then="more", served=hit) for name in "abcd"}
+    plan = Plan(Method.LIST, named(*large), window=8)
+
+    rounds = ask_all(plan, lambda ask: large[ask.upstream])
+    merged = plan.merged(scopes(), NOW)
+
+    assert rounds == [["a", "b", "c", "d"]]
+    assert [part.body[:1] for part in merged.parts] == [b"a", b"b"]
+    assert (merged.count, merged.served.hits, merged.served.misses) == (2, 2, 0)
+    assert merged.incomplete == ()
+    assert merged.hint.ttl_ms == 1000
+    assert merged.cursor is not None
+    assert [(place.upstream, place.cursor) for place in merged.cursor.places] == [
+        ("c", None),
+        ("d", None),
+        ("a", "more"),
+        ("b", "more"),
+    ]
+
+
+def test_a_part_larger_than_a_page_is_a_page() -> None:
+    """Whatever its length; the upstream's own limit is `max_response_bytes`."""
+    plan = Plan(Method.LIST, named("a", "b", "c"), window=1)
+
+    rounds = ask_all(plan, lambda ask: page(ask.upstream * 2 * BYTES))
+
+    assert rounds == [["a"]]
+    assert plan.merged(scopes(), NOW).count == 1
+
+
+def test_what_is_put_off_tells_its_scope() -> None:
+    """A listing does not begin public when a page that was seen and not shown is private."""
+    plan = Plan(Method.LIST, named("a", "b"), window=8)
+    known = scopes()
+    known.observe("b", Method.LIST, PUBLIC, NOW)
+
+    ask_all(plan, lambda ask: page(" " * BYTES, scope=PUBLIC if ask.upstream == "a" else PRIVATE))
+
+    assert plan.merged(known, NOW).hint.scope is PRIVATE
 
 
 def test_a_full_page_asks_no_further() -> None:

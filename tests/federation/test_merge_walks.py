@@ -1,18 +1,16 @@
 """Whole walks, page after page, over any structure of pages: invariants 4 and 10."""
 
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_federator.errors import UpstreamFailure
+from mcp_federator.federation import merge
 from mcp_federator.federation.cursor import CompositeCursor, Seal
-from mcp_federator.federation.merge import (
-    Ask,
-    NoAnswerError,
-    Plan,
-)
+from mcp_federator.federation.merge import BYTES, Ask, NoAnswerError, Plan
 from mcp_federator.model import Answer, Method, Scope
 from tests.instruments.plans import NOW, PRIVATE, PUBLIC, ask_all, down, items, named, page, scopes
 
@@ -59,13 +57,18 @@ def scripts(draw: st.DrawFn) -> list[Script]:
     return made
 
 
-@given(scripts(), st.integers(1, 9))
-def test_invariants_4_and_10_over_any_walk(upstreams: list[Script], window: int) -> None:
+@given(scripts(), st.integers(1, 9), st.sampled_from([BYTES, 40, 20, 1]))
+def test_invariants_4_and_10_over_any_walk(upstreams: list[Script], window: int, room: int) -> None:
     """Every page of every upstream once and in order, and no hint better than any part's.
 
     Also: a cursor never reaches another upstream (`Script.reply` knows its own alone), who failed is named
-    once, and the walk ends.
+    once, no page is longer than `room` and one part more, and the walk ends.
     """
+    with patch.object(merge, "BYTES", room):
+        walk(upstreams, window, room)
+
+
+def walk(upstreams: list[Script], window: int, room: int) -> None:
     members, known, seal = named(*(script.name for script in upstreams)), scopes(), Seal([b"secret"])
     by_name = {script.name: script for script in upstreams}
     cursor: CompositeCursor | None = None
@@ -91,6 +94,8 @@ def test_invariants_4_and_10_over_any_walk(upstreams: list[Script], window: int)
             break
         got = items(merged)
         assert got == sorted(got)
+        sizes = [len(part.body) for part in merged.parts]
+        assert sum(sizes) <= room + max(sizes, default=0)
         assert merged.count == len(got)
         assert all(merged.hint.ttl_ms <= part.hint.ttl_ms for part in merged.parts)
         assert merged.hint.scope is PRIVATE or all(part.hint.scope is PUBLIC for part in merged.parts)
@@ -112,6 +117,33 @@ def test_invariants_4_and_10_over_any_walk(upstreams: list[Script], window: int)
         ]
         assert [item for item in seen if item.startswith(script.name)] == expected
         assert missing.count(script.name) == (script.fails_at is not None)
+
+
+def test_no_upstream_keeps_another_from_its_turn() -> None:
+    """`a` never ends and always answers first; all pages are too long to stand together."""
+    members, known = named("a", "b", "c"), scopes()
+    cursor: CompositeCursor | None = None
+    seen: list[str] = []
+
+    def reply(ask: Ask) -> Answer:
+        number = int(ask.cursor or 0)
+        ends = ask.upstream != "a" and number == 3
+        item = f"{ask.upstream}{number}".ljust(BYTES // 2 + 1)
+        return page(item, then=None if ends else str(number + 1))
+
+    for _ in range(9):
+        plan = Plan(Method.LIST, members, cursor, window=8)
+        for ask in sorted(plan.asks(), key=lambda ask: ask.upstream):
+            plan.answered(ask, reply(ask))
+        assert plan.asks() == ()
+        merged = plan.merged(known, NOW)
+        assert sum(len(part.body) for part in merged.parts) <= 2 * BYTES
+        assert merged.hint.ttl_ms == 1000
+        seen += [item.strip() for item in items(merged)]
+        cursor = merged.cursor
+
+    assert [item for item in seen if item[0] == "b"] == ["b0", "b1", "b2", "b3"]
+    assert [item for item in seen if item[0] == "c"] == ["c0", "c1", "c2", "c3"]
 
 
 def test_H08_all_pages_of_all_upstreams() -> None:

@@ -1,5 +1,6 @@
 import re
 from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -180,6 +181,29 @@ def test_any_text_has_a_form(text: str) -> None:
 def test_no_text_makes_the_form_slow(text: str) -> None:
     """Every step is linear, and very long texts are their own form; the suite's time limit is the proof."""
     assert normal_form("x://" + text)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        pytest.param("x://" + "\ufdfa" * 8000, id="host"),
+        pytest.param("x://" + "\ufdfa" * 1000 + ".de", id="host-that-fits"),
+        pytest.param("x://" + "%EF%B7%BA" * 900, id="encoded-host"),
+        pytest.param("x://xn--" + "9a" * 4000, id="punycode"),
+        pytest.param("x://h/" + "\U0001f4c1" * 8000, id="path"),
+    ],
+)
+def test_a_form_is_bounded(uri: str) -> None:
+    """Encoding makes twelve characters of one; that NFKC makes eighteen of one before is for short hosts."""
+    assert len(normal_form(uri)) <= 12 * normal._LONGEST
+
+
+def test_a_host_too_long_for_a_name_is_compared_as_text() -> None:
+    """It has no case still, but no compatibility characters: the rules for names are what is slow."""
+    long = "Ä" * 256
+    assert normal_form(f"x://{long}/a b") == normal_form(f"x://{quote(long.lower())}/a%20b")
+    assert normal_form("x://" + "\ufb01" * 100) == normal_form("x://" + "fi" * 100)
+    assert normal_form("x://" + "\ufb01" * 256) != normal_form("x://" + "fi" * 256)
 
 
 def test_a_uri_sent_back_rewritten_has_the_form_of_the_one_that_was_listed() -> None:

@@ -57,6 +57,14 @@ from mcp_federator.federation.template import expand, match
         ("a{?x}", "a?x=1,2", {"x": ["1", "2"]}),
         ("a{?x*}", "a?x=1&x=2", {"x": ["1", "2"]}),
         ("a?b=1{&x}", "a?b=1&x=2", {"x": "2"}),
+        ("a{?x*,y*}", "a?x=1&x=2&x=3&y=4", {"x": ["1", "2", "3"], "y": ["4"]}),
+        ("a{;x*}", "a;x;x=1", {"x": ["", "1"]}),
+        ("a{;x*}", "a;x=;x=1", {"x": ["", "1"]}),
+        ("a{;x}", "a;x=", {"x": ""}),
+        ("a{;x}{y}", "a;x=%C2%80", {"x": "\x80", "y": ""}),
+        ("a:{x}{y}", "a:%F0%9F%93%81", {"x": "", "y": "\U0001f4c1"}),
+        ("a:{x}", "a:%F0%9F%93", None),
+        ("a:{+x*}", "a:k=1,k=1", {"x": ["k=1", "k=1"]}),
         (
             "repo://{owner}/{+path}{?ref}",
             "repo://me/a/b.c?ref=1",
@@ -90,6 +98,19 @@ def test_where_several_values_fit_the_choice_is_told(
     """A variable ends as soon as the rest fits; the other rules stand in the module."""
     assert match(template, uri) == values
     assert expand(template, values) == uri
+
+
+@pytest.mark.parametrize(
+    ("template", "values"),
+    [
+        ("{x,x}", {"x": {"": ""}}),
+        ("{x*,y*}", {"x": {"a": "", "b": ""}, "y": {"b": ""}}),
+        ("{?x,y*}{?z*}", {"z": ["", ""]}),
+    ],
+)
+def test_an_expansion_that_does_not_match(template: str, values: dict[str, Any]) -> None:
+    """A variable that stands twice, or several with `*`: the module says why."""
+    assert match(template, expand(template, values)) is None
 
 
 @pytest.mark.parametrize("template", ["{x:3}", "a:{y}/{x:1}", "{", "a b"])
@@ -166,16 +187,27 @@ def test_what_was_put_in_comes_out(data: st.DataObject, expressions: list[str]) 
     assert match(template, expand(template, values)) == values
 
 
-literals = st.text("abA0-._~:/?#[]@!$&'()*+,;=ü世", max_size=6)
-NAMES = ["x", "path", "a.b", "_1", "y", "z"]
-flags = st.sampled_from([[False], [True], [False, False], [False, True], [True, False], [False, False, True]])
-specs = st.lists(st.tuples(st.sampled_from(["", "+", "#", ".", "/", ";", "?", "&"]), flags), max_size=3)
-unescaped = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="%"), max_size=5)
-long = unescaped.filter(bool)
-anything = (
-    unescaped | st.lists(long, min_size=1, max_size=3) | st.dictionaries(long, long, min_size=1, max_size=3)
-)
+literals = st.text("abA0-._~:/?#[]@!$&'()*+,;=ü世", max_size=4)
+expressions = st.tuples(st.sampled_from(["", *"+#./;?&"]), st.lists(st.booleans(), min_size=1, max_size=3))
+short = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+anything = short | st.lists(short, max_size=3) | st.dictionaries(short, short, max_size=3) | st.none()
 
 
-def _is_many(value: object) -> bool:
-    return isinstance(value, list | dict)
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.lists(literals | expressions, max_size=5))
+def test_every_expansion_matches(data: st.DataObject, parts: list[str | tuple[str, list[bool]]]) -> None:
+    """Where no variable stands twice and one at most has `*`, for any values; what comes out may differ."""
+    template = ""
+    values: dict[str, Any] = {}
+    for part in parts:
+        if isinstance(part, str):
+            template += part
+            continue
+        operator, exploded = part
+        specs: list[str] = []
+        for star in exploded:
+            name = f"v{len(values)}"
+            values[name] = data.draw(anything)
+            specs.append(name + "*" * (star and "*}" not in template and "*" not in "".join(specs)))
+        template += "{" + operator + ",".join(specs) + "}"
+    assert match(template, expand(template, values)) is not None

@@ -11,6 +11,7 @@ from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.model import ANYONE, Caller, Era, Hint, Method, Query, Retry, Scope
 from mcp_federator.upstream.discovery import DOUBT, MIN_LIFE
 from mcp_federator.upstream.hold import DEFAULT_HOLD
+from mcp_federator.upstream.resolution import REST
 from tests.instruments.wire import (
     Answer,
     Answers,
@@ -547,6 +548,7 @@ def test_H01_what_is_not_listed_stays_not_found() -> None:
                 assert json.loads(told.data or b"") == {"uri": "alpha+x://9"}
                 assert len(wire.calls(LIST)) == lists
             alpha.client.forget()
+            alpha.clock.now += REST
             await alpha.errs("x://9")
             assert len(wire.calls(LIST)) == 2
 

@@ -7,9 +7,10 @@ import pytest
 from mcp_federator.config import Lists
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.federation.prefix import Mapping
+from mcp_federator.metrics import Metrics
 from mcp_federator.model import Answer, Hint, Scope
 from mcp_federator.upstream import resolution
-from mcp_federator.upstream.resolution import WALK_AGAIN, Resolver
+from mcp_federator.upstream.resolution import REST, REST_FACTOR, WALK_AGAIN, Resolver
 from tests.upstream.asking import Clock, run
 
 HINT = Hint(0, Scope.PUBLIC)
@@ -24,7 +25,8 @@ class Listing:
         self.clock = Clock()
         self.failing = False
         self.gate: asyncio.Event | None = None
-        self.resolver = Resolver(Mapping("alpha", prefix), lists or Lists(), self.clock)
+        self.metrics = Metrics("0")
+        self.resolver = Resolver(Mapping("alpha", prefix), lists or Lists(), self.clock, self.metrics)
 
     async def turn(self, cursor: str | None, partition: bytes = b"") -> Answer:
         self.turned += 1
@@ -39,7 +41,16 @@ class Listing:
 
     async def resolve(self, uri: str, partition: bytes = b"", *, within: float = 10.0) -> str | None:
         deadline = asyncio.get_running_loop().time() + within
-        return await self.resolver.resolve(uri, partition, self.turn, deadline)
+
+        async def turn(cursor: str | None) -> Answer:
+            return await self.turn(cursor, partition)
+
+        return await self.resolver.resolve(uri, partition, turn, deadline)
+
+    @property
+    def truncated(self) -> int:
+        """How many walks were counted as cut off."""
+        return self.metrics._incomplete_lists["alpha", "truncated"]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +128,7 @@ def test_walks_once_until_the_list_changes() -> None:
         assert listing.turned == 2
         listing.pages = (["x://9/ "],)
         listing.resolver.forget()
+        listing.clock.now += REST
         assert await listing.resolve("x://9/%20") == "x://9/ "
         assert listing.turned == 3
 
@@ -139,17 +151,92 @@ def test_asks_who_come_together_share_a_walk() -> None:
 
 
 def test_a_cancelled_walk_is_taken_over() -> None:
-    """When the one who walks is gone, the next in line walks."""
+    """When the one who walks is gone, the next in line goes on where he was; nothing is asked anew."""
+
+    async def body() -> None:
+        listing = Listing(["x://1"], ["x://2"], ["x://h/a b"])
+        listing.gate = asyncio.Event()
+        asks = [asyncio.create_task(listing.resolve("x://h/a%20b")) for _ in range(3)]
+        for ask in asks[:2]:
+            await asyncio.sleep(0)
+            listing.gate.set()
+            await asyncio.sleep(0)
+            listing.gate.clear()
+            await asyncio.sleep(0)
+            ask.cancel()
+        await asyncio.sleep(0)
+        listing.gate.set()
+        assert await asks[2] == "x://h/a b"
+        # Three pages, and those two again that were under way when their asker went.
+        assert listing.turned <= 5
+
+    run(body())
+
+
+def test_one_walk_at_a_time_whoever_asks() -> None:
+    """Twenty partitions at once: one walks, the others stay not found at once."""
 
     async def body() -> None:
         listing = Listing(["x://h/a b"])
         listing.gate = asyncio.Event()
-        first, second = (asyncio.create_task(listing.resolve("x://h/a%20b")) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.sleep(0)
+        asks = [asyncio.create_task(listing.resolve("x://h/a%20b", b"%d" % number)) for number in range(20)]
+        _, walking = await asyncio.wait(asks, timeout=0.01)
+        assert walking == {asks[0]}
+        assert listing.turned == 1
         listing.gate.set()
-        assert await second == "x://h/a b"
+        assert await asyncio.gather(*asks) == ["x://h/a b"] + [None] * 19
+        assert listing.turned == 1
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("took", "rest"), [pytest.param(0, REST, id="short"), pytest.param(10, 10 * REST_FACTOR, id="long")]
+)
+@pytest.mark.parametrize("again", ["another-partition", "after-a-change", "after-a-cancelled-one"])
+def test_there_is_a_rest_between_two_walks(again: str, took: float, rest: float) -> None:
+    """At least a second, and in proportion to the walk: whatever one does, walking is no attack."""
+
+    async def body() -> None:
+        listing = Listing(["x://1"])
+        listing.gate = asyncio.Event()
+        walk = asyncio.create_task(listing.resolve("x://9"))
+        await asyncio.sleep(0)
+        listing.clock.now += took
+        if again == "after-a-cancelled-one":
+            walk.cancel()
+        listing.gate.set()
+        await asyncio.wait([walk])
+        partition = b"other" if again == "another-partition" else b""
+        if again == "after-a-change":
+            listing.resolver.forget()
+        for wait, turned in [(0, 1), (rest - 0.5, 1), (0.5, 2)]:
+            listing.clock.now += wait
+            assert await listing.resolve("x://9", partition) is None
+            assert listing.turned == turned
+
+    run(body())
+
+
+def test_a_change_in_the_middle_of_a_walk_starts_no_second_one() -> None:
+    """What the walk brings is of the old list; the new one may be walked after the rest."""
+
+    async def body() -> None:
+        listing = Listing(["x://1"])
+        listing.gate = asyncio.Event()
+        asks = [asyncio.create_task(listing.resolve("x://9"))]
+        for _ in range(5):
+            await asyncio.sleep(0)
+            listing.resolver.forget()
+            asks.append(asyncio.create_task(listing.resolve("x://9")))
+        await asyncio.sleep(0)
+        assert listing.turned == 1
+        listing.gate.set()
+        assert await asyncio.gather(*asks) == [None] * 6
+        assert listing.turned == 1
+        listing.clock.now += REST
+        assert await listing.resolve("x://9") is None
+        assert listing.turned == 2
 
     run(body())
 
@@ -194,6 +281,29 @@ def test_H07_an_endless_list_is_walked_to_a_bound(lists: Lists, turned: int) -> 
         listing = Listing(*(["x://1", "x://2"] for _ in range(1000)), lists=lists)
         assert await listing.resolve("x://9") is None
         assert listing.turned == turned
+        assert listing.truncated == 1
+
+    run(body())
+
+
+def test_without_pages_there_are_no_walks() -> None:
+    """A client of one upstream does not walk by itself; nothing is cut off."""
+
+    async def body() -> None:
+        listing = Listing(["x://h/a b"], lists=Lists(max_pages=0))
+        assert await listing.resolve("x://h/a%20b") is None
+        assert (listing.turned, listing.truncated) == (0, 0)
+
+    run(body())
+
+
+def test_a_list_that_ends_is_not_cut_off() -> None:
+    """Nothing is counted."""
+
+    async def body() -> None:
+        listing = Listing(["x://1"], ["x://2"])
+        assert await listing.resolve("x://9") is None
+        assert listing.truncated == 0
 
     run(body())
 
@@ -214,6 +324,7 @@ def test_H07_a_cursor_that_comes_again_ends_the_walk(cursors: list[str]) -> None
         deadline = asyncio.get_running_loop().time() + 10
         assert await listing.resolver.resolve("x://9", b"", turn, deadline) is None
         assert next(turned) == len(set(cursors)) + 1
+        assert listing.truncated == 1
 
     run(body())
 
@@ -249,29 +360,38 @@ def test_a_page_that_passes_again_replaces_itself() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old pages make room for new ones, and a page too large for all of it is not kept."""
+    """Whole partitions make room, the one seen longest ago first; then pages of the one that remains."""
     monkeypatch.setattr(resolution, "MAX_CHARACTERS", 10_000)
-    listing = Listing([])
-    for number in range(1000):
-        listing.resolver.observe(
-            b"%d" % (number % 7), str(number), tuple(f"x://{number}/{n}" for n in range(9))
-        )
-        assert listing.resolver._cost <= 10_000
-    assert listing.resolver._cost == sum(page.cost for page in listing.resolver._pages.values())
-    assert (b"%d" % (999 % 7), "999") in listing.resolver._pages
-    listing.resolver.observe(b"", None, ("x" * 10_001,))
-    assert (b"", None) not in listing.resolver._pages
+    resolver = Listing().resolver
+
+    def observe(partition: int, number: int) -> None:
+        uris = tuple(f"x://{number}/{n}" for n in range(9))
+        resolver.observe(b"%d" % partition, str(number), uris)
+        assert resolver._cost == sum(shelf.cost for shelf in resolver._shelves.values()) <= 10_000
+        assert resolver._shelves[b"%d" % partition].pages[str(number)].uris == uris
+
+    for number in range(100):
+        observe(number % 7, number // 7)
+        assert len(resolver._shelves) >= min(number, 4)
+    for number in range(100):
+        observe(1, number)
+    assert list(resolver._shelves) == [b"1"]
+    resolver.observe(b"1", "99", ("x" * 10_001,))
+    assert "99" not in resolver._shelves[b"1"].pages
+    assert len(resolver._shelves[b"1"].pages) > 5
 
 
-def test_walks_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many partitions as there may be tokens leave a bounded trace."""
-    monkeypatch.setattr(resolution, "_MAX_WALKS", 10)
+def test_partitions_and_cursors_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many partitions as there may be tokens, and long cursors, leave a bounded trace of nothing."""
+    monkeypatch.setattr(resolution, "MAX_CHARACTERS", 100_000)
 
     async def body() -> None:
         listing = Listing([])
-        for number in range(50):
+        for number in range(500):
+            listing.clock.now += REST
             assert await listing.resolve("x://1", b"%d" % number) is None
-        assert len(listing.resolver._walks) == 10
+            listing.resolver.observe(b"%d" % number, "c" * 4000, ())
+        assert 10 < len(listing.resolver._shelves) < 25
 
     run(body())
 
