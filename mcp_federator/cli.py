@@ -20,13 +20,14 @@ import msgspec
 import uvloop
 
 from mcp_federator import __version__, config, log
-from mcp_federator.app import App, Federation
+from mcp_federator.app import App
 from mcp_federator.client import Client, Content, ListTooLongError, Page, Reader, ReadResult
 from mcp_federator.config import Config, Lists
 from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
 from mcp_federator.form import Form
 from mcp_federator.metrics import Metrics
+from mcp_federator.stacks import Federation
 from mcp_federator.terminal import ask_line, print_table, remark
 from mcp_federator.upstream.repository import AnyClient
 

@@ -63,6 +63,7 @@ class Discovery:
 
     Attributes:
         known: the latest that was learnt.
+        max_life: as given; it may be given anew.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Discovery:
     ) -> None:
         self._ask = ask
         self._partition = partition
-        self._max_life = max_life
+        self.max_life = max_life
         self._clock = clock
         self._incarnation = incarnation
         self._probes: Together[Known] = Together("probe")
@@ -140,6 +141,6 @@ class Discovery:
     async def _learn(self, caller: Caller) -> Known:
         known = await self._ask(caller)
         life = known.discovered.ttl_ms / 1000 if known.discovered is not None else 0.0
-        self._fresh_until = self._clock() + max(min(life, self._max_life), MIN_LIFE)
+        self._fresh_until = self._clock() + max(min(life, self.max_life), MIN_LIFE)
         self.known = known
         return known

@@ -72,13 +72,13 @@ class Resolver:
 
     Args:
         mapping: its names.
-        lists: how many pages and items a walk takes at most.
+        lists: how many pages and items a walk takes at most; may be set anew.
         clock: seconds, never going back.
     """
 
     def __init__(self, mapping: Mapping, lists: Lists, clock: Callable[[], float]) -> None:
         self._mapping = mapping
-        self._lists = lists
+        self.lists = lists
         self._clock = clock
         self._pages: OrderedDict[tuple[bytes, str | None], _Page] = OrderedDict()
         self._cost = 0
@@ -157,7 +157,7 @@ class Resolver:
         seen: set[str | None] = {None}
         cursor: str | None = None
         items = 0
-        while len(seen) <= self._lists.max_pages and items < self._lists.max_items:
+        while len(seen) <= self.lists.max_pages and items < self.lists.max_items:
             page = await turn(cursor)
             items += page.count
             cursor = page.next_cursor
