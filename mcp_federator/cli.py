@@ -27,7 +27,7 @@ from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
 from mcp_federator.form import Form
 from mcp_federator.metrics import Metrics
-from mcp_federator.stacks import Federation
+from mcp_federator.stacks import Federation, load
 from mcp_federator.terminal import ask_line, print_table, remark
 from mcp_federator.upstream.repository import AnyClient
 
@@ -121,7 +121,7 @@ def _config_of(options: argparse.Namespace) -> Config:
     if options.config is not None:
         if options.upstreams:
             raise ConfigError("", "give either -c FILE or NAME=URL arguments, not both")
-        given = config.load(options.config, os.environ)
+        given = load(options.config, os.environ)
         if not given.upstreams:
             # A file that was emptied, or is being written, must not take everything down on a reload.
             raise ConfigError("upstreams", "expected at least one", source=str(options.config))

@@ -15,18 +15,22 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from mcp_federator import config
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
 from mcp_federator.config import Cache, Config, Lists, Server, Upstream
+from mcp_federator.errors import ConfigError
 from mcp_federator.federation.capabilities import capabilities
 from mcp_federator.federation.cursor import Seal
 from mcp_federator.federation.partition import Credentials
 from mcp_federator.federation.prefix import Mapping as UriMapping
+from mcp_federator.federation.prefix import problems
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
 from mcp_federator.metrics import Metrics
@@ -49,6 +53,11 @@ _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "cache": ("memory", "client_refresh"),
 }
 """Keys, by section, that stay what they were when the process was started."""
+
+
+def load(path: Path, environ: Mapping[str, str]) -> Config:
+    """Read a file; raises `ConfigError` with all that is wrong in it, names that collide included."""
+    return config.load(path, environ, names=lambda names: problems([UriMapping(*of_one) for of_one in names]))
 
 
 class Stack(msgspec.Struct, frozen=True):
@@ -108,14 +117,23 @@ class Federation:
         """
         config = _unless_restarted(self._first, config)
         stacks: dict[str, Stack] = {}
+        wrong: list[ConfigError] = []
         async with AsyncExitStack() as undo:
             for name, settings in config.upstreams.items():
                 old = self._stacks.get(name)
                 if old is not None and old.settings == settings:
                     stacks[name] = old
                     continue
-                stacks[name] = await self._build(name, settings, config.cache, config.lists)
+                try:
+                    stacks[name] = await self._build(name, settings, config.cache, config.lists)
+                except ConfigError as problem:
+                    wrong.append(problem)
+                    continue
                 undo.push_async_callback(stacks[name].client.close)
+            if wrong:
+                first, *more = wrong
+                source = str(config.files[0]) if config.files else ""
+                raise ConfigError(first.path, first.problem, source=source, more=more)
             federator = Federator(
                 [stack.member for stack in stacks.values()],
                 lists=config.lists,

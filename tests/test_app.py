@@ -9,11 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from mcp_federator import config
 from mcp_federator.app import App
 from mcp_federator.config import Config
 from mcp_federator.errors import ConfigError
-from mcp_federator.stacks import Federation
+from mcp_federator.stacks import Federation, load
 from tests.instruments.house import PATIENCE, House, configured, house, running
 from tests.instruments.wire import Answers, Wire, contents, page, reply, result
 
@@ -42,7 +41,7 @@ class Files:
         self.path.write_text(f"server: {{port: 0, admin_port: 0, grace: {grace}}}\n{text}")
 
     def read(self) -> Config:
-        return config.load(self.path, {})
+        return load(self.path, {})
 
     def app(self) -> App:
         return App(self.read(), reload=self.read, watch=lambda _: self.path.read_bytes())

@@ -1,4 +1,5 @@
 import asyncio
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -7,7 +8,7 @@ from mcp_federator.config import Cache, Config, Duration, Lists, Log, Server, Up
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Method, Query
-from mcp_federator.stacks import Federation, _identity, needs_restart
+from mcp_federator.stacks import Federation, _identity, load, needs_restart
 from mcp_federator.upstream.client import Client
 from tests.instruments.house import configured
 from tests.instruments.wire import Answers, Wire, contents, page, result
@@ -139,6 +140,39 @@ def test_a_request_keeps_the_time_limit_of_the_start() -> None:
         await federation.apply(first)
         await federation.apply(new)
         assert federation.federator._request_timeout == 30
+        await federation.close()
+
+    asyncio.run(check())
+
+
+def test_all_that_is_wrong_with_a_file_is_one_message(tmp_path: Path) -> None:
+    """Names that collide are told beside all else, with the file and the place."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(
+        "lists: {window: 0}\n"
+        "upstreams: {a: {url: 'http://h/', prefix: 'x:'}, b: {urk: 'http://h/', prefix: 'x:y'}, c_d: {}}"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    paths = {line.removeprefix(f"{file}: ").partition(":")[0] for line in lines}
+    assert paths == {"lists.window", "upstreams.b.urk", "upstreams.b", "upstreams.c_d", "upstreams.a.prefix"}
+
+
+def test_upstreams_that_cannot_be_made_are_told_together(tmp_path: Path) -> None:
+    """Classes that are not there are found only by importing them; they are named with the file as well."""
+    file = tmp_path / "federator.yaml"
+    file.write_text("upstreams: {a: {repository: 'nowhere:A'}, b: {repository: 'nowhere:B'}}")
+    given = load(file, {})
+
+    async def check() -> None:
+        federation = Federation(given, Metrics("0"))
+        with pytest.raises(ConfigError) as caught:
+            await federation.apply(given)
+        assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+            [str(file), f"upstreams.{name}.repository"] for name in "ab"
+        ]
         await federation.close()
 
     asyncio.run(check())

@@ -2,8 +2,8 @@
 
 `settings` has the keys, `document` turns text into a tree, `desktop` makes a desktop client's tree ours,
 `load` turns the tree into a `Config` or into one message with everything that is wrong, `schema` tells
-editors.  What may not come in: any room above; whether prefixes collide is for `federation.prefix.Router` to
-say.
+editors.  What may not come in: any room above; whether prefixes collide is for `federation.prefix` to say,
+which comes in as a function.
 """
 
 from mcp_federator.config.load import load, of_urls, parse, upstream

@@ -11,10 +11,10 @@ Hazards:
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -41,17 +41,23 @@ _UPSTREAM: Final = inspect.type_info(Upstream)
 _Read = TypeVar("_Read")
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
+Names: TypeAlias = Callable[[Sequence[tuple[str, str | None, str]]], Iterable[ConfigError]]
+"""What is wrong with the names of several upstreams: (name, `prefix`, `native_prefix`) of each."""
+
+
+def load(path: Path, environ: Mapping[str, str], names: Names | None = None) -> Config:
     """Read the file; its `files` begin with itself."""
     try:
         text = _read_file(path)
     except ConfigError as error:
         raise ConfigError("", error.problem, source=str(path)) from None
-    config = parse(text, source=str(path), directory=path.parent, environ=environ)
+    config = parse(text, source=str(path), directory=path.parent, environ=environ, names=names)
     return msgspec.structs.replace(config, files=(path, *config.files))
 
 
-def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]) -> Config:
+def parse(
+    text: str, *, source: str, directory: Path, environ: Mapping[str, str], names: Names | None = None
+) -> Config:
     """Read YAML or JSON text.
 
     Args:
@@ -59,6 +65,7 @@ def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]
         source: the file's name, for messages.
         directory: where the paths in it begin.
         environ: the variables for `${…}`.
+        names: says which names collide, in the same message as all else; None leaves that for later.
 
     Raises:
         ConfigError: naming all that is wrong, each on a line.
@@ -73,7 +80,10 @@ def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]
     if translated:
         tree = desktop.translated(tree, problems, notes)
     filler = _Filler(directory, environ, problems)
-    config: Config = _Reader(directory, problems).read(filler.fill(tree, ""), _CONFIG, "")
+    filled = filler.fill(tree, "")
+    config: Config = _Reader(directory, problems).read(filled, _CONFIG, "")
+    if names is not None:
+        problems.extend(names(_names(filled)))
     if translated:
         problems = [_as_desktop(problem) for problem in problems]
     return msgspec.structs.replace(
@@ -102,6 +112,20 @@ def upstream(keys: Mapping[str, Any]) -> Upstream:
     problems: list[ConfigError] = []
     settings: Upstream = _Reader(Path(), problems).read(dict(keys), _UPSTREAM, "")
     return _settled(settings, problems, "")
+
+
+def _names(tree: Any) -> list[tuple[str, str | None, str]]:
+    """The names in a tree whose values may be of any shape; what is wrong by itself is told elsewhere."""
+    upstreams = tree.get("upstreams") if isinstance(tree, dict) else None
+    given = []
+    for name, keys in upstreams.items() if isinstance(upstreams, dict) else ():
+        if desktop.NAME.fullmatch(name):
+            of_one = keys if isinstance(keys, dict) else {}
+            prefix, within = of_one.get("prefix"), of_one.get("native_prefix")
+            given.append(
+                (name, prefix if isinstance(prefix, str) else None, within if isinstance(within, str) else "")
+            )
+    return given
 
 
 def _as_desktop(problem: ConfigError) -> ConfigError:
