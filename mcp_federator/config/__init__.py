@@ -6,7 +6,7 @@ editors.  What may not come in: any room above; whether prefixes collide is for 
 which comes in as a function.
 """
 
-from mcp_federator.config.load import load, of_urls, parse, upstream
+from mcp_federator.config.load import load, of_urls, parse, upstream, with_options
 from mcp_federator.config.schema import schema
 from mcp_federator.config.settings import (
     Breaker,
@@ -39,4 +39,5 @@ __all__ = [
     "parse",
     "schema",
     "upstream",
+    "with_options",
 ]

@@ -22,7 +22,7 @@ from msgspec import inspect
 from mcp_federator.config import desktop, document
 from mcp_federator.config.document import join
 from mcp_federator.config.schema import BYTES, DURATION, MILLISECONDS, SIZE, expected, fields, unwrap, words
-from mcp_federator.config.settings import Config, Duration, Section, Size, Upstream
+from mcp_federator.config.settings import Config, Duration, Section, Server, Size, Upstream
 from mcp_federator.errors import ConfigError
 
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -36,6 +36,7 @@ _REFERENCE: Final = re.compile(
 )
 
 _CONFIG: Final = inspect.type_info(Config)
+_SERVER: Final = cast("inspect.StructType", inspect.type_info(Server))
 _UPSTREAM: Final = inspect.type_info(Upstream)
 
 _Read = TypeVar("_Read")
@@ -103,15 +104,37 @@ def of_urls(pairs: Sequence[tuple[str, str]]) -> Config:
     return _settled(config, problems, "")
 
 
-def upstream(keys: Mapping[str, Any]) -> Upstream:
+def upstream(keys: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Upstream:
     """One upstream's settings of plain values, read as if they stood under its name in a file.
+
+    `environ` has the variables for `${…}`; where it is None nothing is filled in.
 
     Raises:
         ConfigError: as of a file; paths begin at the upstream.
     """
     problems: list[ConfigError] = []
-    settings: Upstream = _Reader(Path(), problems).read(dict(keys), _UPSTREAM, "")
+    given: Any = dict(keys)
+    if environ is not None:
+        given = _Filler(Path(), environ, problems).fill(given, "")
+    settings: Upstream = _Reader(Path(), problems).read(given, _UPSTREAM, "")
     return _settled(settings, problems, "")
+
+
+def with_options(config: Config, keys: Mapping[str, Any]) -> Config:
+    """The same with other values for some keys of `server`, as options of the command line.
+
+    Raises:
+        ConfigError: as of a file; `admin_port` is called `--admin-port`.
+    """
+    problems: list[ConfigError] = []
+    known, reader = fields(_SERVER), _Reader(Path(), problems)
+    options = {key: f"--{key.replace('_', '-')}" for key in keys}
+    read = {key: reader.read(value, known[key].type, options[key]) for key, value in keys.items()}
+    server = msgspec.structs.replace(config.server, **_settled(read, problems, ""))
+    problems += [
+        ConfigError(options.get(key, f"server.{key}"), problem) for key, problem in server.conflicts()
+    ]
+    return msgspec.structs.replace(config, server=_settled(server, problems, ""))
 
 
 def _names(tree: Any) -> list[tuple[str, str | None, str]]:
