@@ -180,7 +180,7 @@ def _config_of(options: argparse.Namespace) -> Config:
     for argument in options.upstreams:
         name, equals, url = argument.partition("=")
         if not equals:
-            raise ConfigError("", f"{log.clean(argument)}: expected NAME=URL")
+            raise ConfigError("", "expected NAME=URL, found an argument without =")
         pairs.append((name, url))
     return config.of_urls(pairs)
 

@@ -35,6 +35,9 @@ _REFERENCE: Final = re.compile(
     r"|(?P<broken>\$\{)"
 )
 
+_SECRET: Final = frozenset({"secret", "headers", "env", "args", "options"})
+"""Keys below which credentials stand."""
+
 _CONFIG: Final = inspect.type_info(Config)
 _SERVER: Final = cast("inspect.StructType", inspect.type_info(Server))
 _UPSTREAM: Final = inspect.type_info(Upstream)
@@ -208,7 +211,7 @@ class _Filler:
                 return [self.fill(item, f"{path}[{index}]") for index, item in enumerate(value)]
             case str():
                 try:
-                    text = self._fill_text(value)
+                    text = self._fill_text(value, path)
                     text.encode()
                 except ConfigError as error:
                     self._problems.append(ConfigError(path, error.problem))
@@ -219,22 +222,22 @@ class _Filler:
                 return _WRONG
         return value
 
-    def _fill_text(self, text: str) -> str:
+    def _fill_text(self, text: str, path: str) -> str:
         from_outside = any(match["name"] or match["file"] for match in _REFERENCE.finditer(text))
-        filled = _REFERENCE.sub(self._value, text)
+        filled = _REFERENCE.sub(lambda reference: self._value(reference, path), text)
         return _Filled(filled) if from_outside else filled
 
-    def _value(self, reference: re.Match[str]) -> str:
+    def _value(self, reference: re.Match[str], path: str) -> str:
         name, default, file = reference["name"], reference["default"], reference["file"]
         if reference["broken"]:
             raise ConfigError(
                 "", "expected ${VAR}, ${VAR:-default} or ${file:PATH}; $${ stands for a literal ${"
             )
         if file is not None:
-            path = self._directory / file
-            self.files.append(path)
+            there = self._directory / file
+            self.files.append(there)
             try:
-                return _read_file(path).rstrip("\r\n")
+                return _read_file(there).rstrip("\r\n")
             except ConfigError as error:
                 raise ConfigError("", f"file {file!r}: {error.problem}") from None
         if name is None:
@@ -243,9 +246,14 @@ class _Filler:
         if default is not None:
             return value or default
         if value is None:
-            raise ConfigError(
-                "", f"environment variable {name} is not set; ${{{name}:-default}} gives it a default"
+            # A default for a credential would be a secret that stands in the file.
+            secret = any(part in _SECRET for part in re.split(r"[.\[]", path))
+            advice = (
+                "set it, or put the value in a file and write ${file:PATH}"
+                if secret
+                else f"${{{name}:-default}} gives it a default"
             )
+            raise ConfigError("", f"environment variable {name} is not set; {advice}")
         return value
 
 

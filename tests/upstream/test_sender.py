@@ -30,7 +30,7 @@ class Says:
 
     async def close(self) -> None: ...
 
-    async def exchange(self, call: Call, lease: Lease, deadline: float) -> Exchange:  # noqa: ARG002
+    async def exchange(self, call: Call, lease: Lease, deadline: float) -> Exchange:  # noqa: ARG002 - as given
         await asyncio.sleep(0)
         if self.problem is not None:
             raise self.problem
