@@ -29,8 +29,8 @@ from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server as Listener
 from mcp_federator.errors import ConfigError
 from mcp_federator.federation.partition import DEFAULT_CREDENTIAL_HEADERS
-from mcp_federator.log import RequestLog
 from mcp_federator.metrics import Metrics
+from mcp_federator.request_log import RequestLog
 from mcp_federator.stacks import Federation, needs_restart
 
 WATCH_SECONDS: Final = 2.0

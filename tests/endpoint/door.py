@@ -21,9 +21,10 @@ import msgspec
 from mcp_federator import config
 from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server
-from mcp_federator.log import RequestLog, Writer
+from mcp_federator.log import Writer
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Answer, Caller, Hint, Outcome, Query, Scope, Served, Tier
+from mcp_federator.request_log import RequestLog
 
 PATIENCE = 10.0
 """Seconds after which waiting is a failed test."""
