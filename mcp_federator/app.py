@@ -39,6 +39,8 @@ a symlink, which no watch on a file sees."""
 
 _BACKLOG: Final = 1024
 _ADMIN_GRACE: Final = 1.0
+_NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""What is no fault where a name has another address: `localhost` has one of IPv6, not so all machines."""
 
 _log = logging.getLogger(__name__)
 
@@ -249,13 +251,22 @@ class _Address:
             found = await asyncio.get_running_loop().getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
+            missing: OSError | None = None
             for family, kind, protocol, _, address in dict.fromkeys(found):
-                one = closing.enter_context(socket.socket(family, kind, protocol))
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                one.bind(address)
-                self._sockets.append(one)
+                try:
+                    one = closing.enter_context(socket.socket(family, kind, protocol))
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    one.bind(address)
+                except OSError as problem:
+                    if problem.errno not in _NOT_HERE:
+                        raise
+                    missing = problem
+                else:
+                    self._sockets.append(one)
+            if missing is not None and not self._sockets:
+                raise missing
 
     async def accept(
         self,
@@ -277,6 +288,10 @@ class _Address:
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeError as problem:
+            raise ConfigError(
+                f"server.{self._keys}host", "expected a host name or an IP address"
+            ) from problem
         except OSError as problem:
             if problem.errno == errno.EADDRINUSE:
                 wrong, said = "port", f"{self._port} of {self._host} is in use by another program"

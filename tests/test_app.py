@@ -1,15 +1,17 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from mcp_federator.app import App
+from mcp_federator.app import App, _Address
 from mcp_federator.config import Config
 from mcp_federator.errors import ConfigError
 from mcp_federator.stacks import Federation, load
@@ -414,8 +416,30 @@ def test_a_host_that_is_nobodys_is_told() -> None:
         assert told.problem.startswith(f"{host} cannot be listened on: ")
 
 
-def test_a_name_of_two_addresses_is_bound_once_each() -> None:
-    """`localhost` and `::1` are listened on, and the URL can be asked."""
+def test_an_address_that_this_machine_lacks_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a name's addresses is enough."""
+    stream = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+    found = [(*stream, ("192.0.2.1", 0)), (*stream, ("127.0.0.1", 0))]
+
+    async def check() -> None:
+        with monkeypatch.context() as patched, ExitStack() as closing:
+            patched.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            address = _Address("", "here", 0)
+            await address.take(closing)
+            assert [one.getsockname()[0] for one in address._sockets] == ["127.0.0.1"]
+
+    asyncio.run(check())
+
+
+def test_a_name_that_is_none_is_told() -> None:
+    """What no resolver can be asked for is the host's fault as well."""
+    with pytest.raises(ConfigError) as raised:
+        asyncio.run(App(configured({}, server={"admin_host": "a..b"})).run())
+    assert raised.value.path == "server.admin_host"
+
+
+def test_a_name_can_be_listened_on() -> None:
+    """`localhost` and `::1` are, and the URL can be asked."""
 
     async def check(host: str) -> None:
         async with house({}, server={"host": host, "admin_host": host}) as it:
