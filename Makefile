@@ -27,7 +27,7 @@ fix: $(VENV)/.all      ## format, and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.all    ## speed and memory against a bare handler; needs wrk
+bench: $(VENV)/.all    ## speed and memory, a line of JSON each; needs wrk (docs/operations.md tells more)
 	$(BIN)/python -m benchmarks
 
 clean:                 ## remove what was set up

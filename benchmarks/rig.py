@@ -213,7 +213,7 @@ def rig(effort: Effort) -> Iterator[Rig]:
 def post(url: str, message: Message) -> bytes:
     """The answer to one request."""
     request = urllib.request.Request(url, message.body.encode(), message.headers)  # noqa: S310 - our own ports
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - likewise
         body: bytes = answer.read()
     return body
 

@@ -1,7 +1,8 @@
 """The command line.
 
-Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong.  What was asked
-for goes to stdout, what is said about it to stderr, so that output can be piped.
+Exit codes: 0 done, 1 it could not be done, 2 the command line or the configuration is wrong, 3 a list was
+printed as far as it could be had; 130 and 141 for Ctrl-C and a pipe that nobody reads, as shells have them.
+What was asked for goes to stdout, what is said about it to stderr, so that output can be piped.
 """
 
 import argparse
@@ -13,29 +14,49 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import uvloop
 
 from mcp_federator import __version__, config, log
-from mcp_federator.app import App, Federation
+from mcp_federator.app import App
 from mcp_federator.client import Client, Content, ListTooLongError, Page, Reader, ReadResult
 from mcp_federator.config import Config, Lists
 from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
 from mcp_federator.form import Form
 from mcp_federator.metrics import Metrics
-from mcp_federator.terminal import ask_line, print_table, remark
+from mcp_federator.stacks import Federation, load
+from mcp_federator.terminal import ask_line, leave_streams, open_streams, print_table, remark
 from mcp_federator.upstream.repository import AnyClient
 
 _GC_THRESHOLDS: Final = (50_000, 20, 50)
+_VERSION: Final = f"mcp-federator {__version__}"
+_INCOMPLETE: Final = 3
+_INTERRUPTED: Final = 130
+_NOBODY_READS: Final = 141
+
+_T = TypeVar("_T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    open_streams()
+    try:
+        code = _obey(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave_streams()
+        return _NOBODY_READS
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _obey(words: list[str]) -> int:
     own, command = _split(words)
     parser = _parser()
     options = parser.parse_args(own)
@@ -45,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run: Callable[[argparse.Namespace], int] = options.run
         return run(options)
+    except BrokenPipeError:
+        raise
     except ConfigError as error:
         print(f"mcp-federator: {error}", file=sys.stderr)
         return 2
@@ -54,8 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (FederatorError, OSError) as error:
         print(f"mcp-federator: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
@@ -66,12 +87,30 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
     return words[:at], words[at + 1 :]
 
 
+class _Command(argparse.ArgumentParser):
+    """The parser of one command, whose options may stand anywhere among its arguments."""
+
+    _mixed = False
+
+    def parse_known_args(  # type: ignore[override] # typeshed has it overloaded by the namespace's type
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        if self._mixed:  # the other calls this one
+            return super().parse_known_args(args, namespace)
+        self._mixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixed = False
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mcp-federator",
         description="One MCP endpoint over several MCP servers, cached by their own hints.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=_VERSION)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
 
     def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
@@ -102,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
             asking.add_argument("uri", metavar="URI")
             asking.add_argument("--input", action="store_true", help="ask here what the server wants to know")
         asking.add_argument("--url", help="an MCP server; a running federator is one")
+        asking.add_argument(
+            "--header",
+            action="append",
+            default=[],
+            metavar="'NAME: VALUE'",
+            help="header field to send to --url; ${VAR} and ${file:PATH} keep a secret off the command line",
+        )
         _add_upstreams(asking)
         asking.add_argument("--json", action="store_true", help="print what the server gave, as JSON")
 
@@ -120,7 +166,7 @@ def _config_of(options: argparse.Namespace) -> Config:
     if options.config is not None:
         if options.upstreams:
             raise ConfigError("", "give either -c FILE or NAME=URL arguments, not both")
-        given = config.load(options.config, os.environ)
+        given = load(options.config, os.environ)
         if not given.upstreams:
             # A file that was emptied, or is being written, must not take everything down on a reload.
             raise ConfigError("upstreams", "expected at least one", source=str(options.config))
@@ -134,7 +180,7 @@ def _config_of(options: argparse.Namespace) -> Config:
     for argument in options.upstreams:
         name, equals, url = argument.partition("=")
         if not equals:
-            raise ConfigError("", f"{log.clean(argument)}: expected NAME=URL")
+            raise ConfigError("", "expected NAME=URL, found an argument without =")
         pairs.append((name, url))
     return config.of_urls(pairs)
 
@@ -174,11 +220,11 @@ def _served(options: argparse.Namespace) -> Config:
         server = msgspec.structs.replace(
             server, log=msgspec.structs.replace(server.log, format=options.log_format)
         )
-    for key in ("host", "port", "admin_port"):
-        value = getattr(options, key)
-        if value is not None:
-            server = msgspec.structs.replace(server, **{key: value})
-    return msgspec.structs.replace(given, server=server)
+    keys = {key: getattr(options, key) for key in ("host", "port", "admin_port")}
+    return config.with_options(
+        msgspec.structs.replace(given, server=server),
+        {key: value for key, value in keys.items() if value is not None},
+    )
 
 
 def _say_ready(endpoint: str, admin: str) -> None:
@@ -186,12 +232,15 @@ def _say_ready(endpoint: str, admin: str) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
-    print(f"MCP endpoint {endpoint}   admin {admin}", flush=True)
+    try:
+        print(f"MCP endpoint {endpoint}   admin {admin}", flush=True)
+    except BrokenPipeError:  # whoever started us has read enough
+        leave_streams()
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(work)
+        return runner.run(work)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -254,54 +303,72 @@ async def _count(pages: AsyncIterator[Page[Any]]) -> int:
     return items
 
 
-def _asking(options: argparse.Namespace, ask: Callable[[Reader, Lists], Coroutine[Any, Any, None]]) -> int:
+_Ask: TypeAlias = Callable[[Reader, Lists], Coroutine[Any, Any, int]]
+"""Asks, prints what was asked for, and gives the exit code."""
+
+
+def _asking(options: argparse.Namespace, ask: _Ask) -> int:
     """Ask the server that `--url` or a command names, or a federator made for the moment."""
     ways = (options.url is not None, options.command is not None, bool(options.config or options.upstreams))
     if sum(ways) > 1:
         raise ConfigError("", "give one of --url, -- COMMAND and upstreams, not both")
+    if options.header and options.url is None:
+        raise ConfigError("--header", "expected --url beside it; a file has `headers` for each upstream")
     log.configure("text", "error")
-    if ways[2] or not any(ways):
-        work = _ask_federation(_config_of(options), ask)
-    else:
-        work = _ask_server(Client(options.command if options.url is None else options.url), ask)
-    _run(work)
-    return 0
+    if options.url is not None:
+        keys = {"url": options.url, "headers": _fields(options.header)}
+        return _run(_ask_server(Client(config.upstream(keys, os.environ)), ask))
+    if options.command is not None:
+        return _run(_ask_server(Client(options.command), ask))
+    return _run(_ask_federation(_config_of(options), ask))
 
 
-async def _ask_server(client: Client, ask: Callable[[Reader, Lists], Coroutine[Any, Any, None]]) -> None:
+def _fields(given: Sequence[str]) -> dict[str, str]:
+    """Header fields as they are written in HTTP."""
+    fields: dict[str, str] = {}
+    for field in given:
+        name, colon, value = field.partition(":")
+        if not colon or name in fields:
+            raise ConfigError("--header", "expected 'NAME: VALUE', each name once")
+        fields[name] = value.strip(" \t")
+    return fields
+
+
+async def _ask_server(client: Client, ask: _Ask) -> int:
     async with client:
-        await ask(client, Lists())
+        return await ask(client, Lists())
 
 
-async def _ask_federation(given: Config, ask: Callable[[Reader, Lists], Coroutine[Any, Any, None]]) -> None:
+async def _ask_federation(given: Config, ask: _Ask) -> int:
     federation = Federation(given, Metrics(__version__))
     try:
         await federation.apply(given)
-        await ask(Reader(federation.federator), given.lists)
+        return await ask(Reader(federation.federator), given.lists)
     finally:
         await federation.close()
 
 
 def _list_resources(options: argparse.Namespace) -> int:
-    async def ask(reader: Reader, lists: Lists) -> None:
+    async def ask(reader: Reader, lists: Lists) -> int:
         pages = reader.pages(max_pages=lists.max_pages, max_items=lists.max_items)
-        await _print_pages(pages, options, lambda item: (item.uri, item.name, item.mime_type or ""))
+        return await _print_pages(pages, options, attrgetter("uri", "name", "mime_type"))
 
     return _asking(options, ask)
 
 
 def _list_templates(options: argparse.Namespace) -> int:
-    async def ask(reader: Reader, lists: Lists) -> None:
+    async def ask(reader: Reader, lists: Lists) -> int:
         pages = reader.template_pages(max_pages=lists.max_pages, max_items=lists.max_items)
-        await _print_pages(pages, options, lambda item: (item.uri_template, item.name, item.mime_type or ""))
+        return await _print_pages(pages, options, attrgetter("uri_template", "name", "mime_type"))
 
     return _asking(options, ask)
 
 
 async def _print_pages(
-    pages: AsyncIterator[Page[Any]], options: argparse.Namespace, row: Callable[[Any], tuple[str, ...]]
-) -> None:
+    pages: AsyncIterator[Page[Any]], options: argparse.Namespace, row: Callable[[Any], tuple[str | None, ...]]
+) -> int:
     number = 0
+    code = 0
     try:
         async for page in pages:
             number += 1
@@ -309,16 +376,19 @@ async def _print_pages(
                 for item in page.items:
                     print(json.dumps(item.members, ensure_ascii=False))
             else:
-                print_table([row(item) for item in page.items])
+                print_table([tuple(cell or "" for cell in row(item)) for item in page.items])
             remark(f"page {number}: {len(page.items)} items, {_hints(page)}")
             for missing in page.incomplete:
                 remark(f"incomplete: {missing.upstream} ({missing.reason})")
+                code = _INCOMPLETE
     except ListTooLongError as bound:
         remark(str(bound))
+        code = _INCOMPLETE
+    return code
 
 
 def _read(options: argparse.Namespace) -> int:
-    async def ask(reader: Reader, _: Lists) -> None:
+    async def ask(reader: Reader, _: Lists) -> int:
         if options.input:
             form = Form(_name_of(reader), remark, ask_line)
             result = await reader.read_with_input(options.uri, form.fill_in)
@@ -331,6 +401,7 @@ def _read(options: argparse.Namespace) -> int:
             for content in result.contents:
                 _print_content(content)
         remark("the server wants input first: --input asks for it" if interim else _hints(result))
+        return 0
 
     return _asking(options, ask)
 
@@ -369,5 +440,5 @@ def _schema(_: argparse.Namespace) -> int:
 
 
 def _version(_: argparse.Namespace) -> int:
-    print(f"mcp-federator {__version__}")
+    print(_VERSION)
     return 0

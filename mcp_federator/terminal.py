@@ -10,8 +10,39 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
+from pathlib import Path
 
 from mcp_federator import log
+
+
+def open_streams() -> None:
+    """Make the three standard streams usable, however the process was started.
+
+    A number that is free would be given to a socket, which the event loop does not survive; and `print` to a
+    stream that is not there goes to another one.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken: this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003 - it takes no names
+    nowhere = Path(os.devnull)
+    sys.stdin = sys.stdin or nowhere.open()
+    sys.stdout = sys.stdout or nowhere.open("w")
+    sys.stderr = sys.stderr or nowhere.open("w")
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Of what a server says, not everything can be written everywhere.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def leave_streams() -> None:
+    """Write nothing any more to those who have stopped reading, not even what is held back at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
 
 
 def remark(text: str) -> None:

@@ -1,19 +1,20 @@
 import asyncio
 import os
 import signal
+import socket
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import pytest
 
-from mcp_federator import config
-from mcp_federator.app import App, Federation, _identity
-from mcp_federator.config import Config, Duration, Upstream
+from mcp_federator.app import App, _Address
+from mcp_federator.config import Config
 from mcp_federator.errors import ConfigError
-from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Method, Query
+from mcp_federator.stacks import Federation, load
 from tests.instruments.house import PATIENCE, House, configured, house, running
 from tests.instruments.wire import Answers, Wire, contents, page, reply, result
 
@@ -38,11 +39,11 @@ class Files:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "federator.yaml"
 
-    def write(self, text: str) -> None:
-        self.path.write_text(f"server: {{port: 0, admin_port: 0, grace: 1}}\n{text}")
+    def write(self, text: str, grace: float = 1) -> None:
+        self.path.write_text(f"server: {{port: 0, admin_port: 0, grace: {grace}}}\n{text}")
 
     def read(self) -> Config:
-        return config.load(self.path, {})
+        return load(self.path, {})
 
     def app(self) -> App:
         return App(self.read(), reload=self.read, watch=lambda _: self.path.read_bytes())
@@ -94,6 +95,86 @@ def test_an_unchanged_upstream_keeps_its_connections_and_entries(tmp_path: Path)
                 assert len(wire.calls("server/discover")) == 2
 
     asyncio.run(check())
+
+
+def test_what_holds_for_all_reaches_an_unchanged_upstream(tmp_path: Path) -> None:
+    """A reload of `lists` and `cache` costs no connection and no entry, and holds for what comes after it."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        async with Wire(serving()) as wire:
+            upstreams = f"upstreams: {{a: {{url: {wire.url}}}}}"
+            files.write(upstreams)
+            async with running(files.app()) as it:
+                kept = await it.read("a+x://1")
+                assert kept.result["ttlMs"] > 5000
+                files.write(f"{upstreams}\nlists: {{window: 2}}\ncache: {{max_ttl: 5s}}")
+                await reloaded(it, "applied")
+                assert "hit" in (await it.read("a+x://1")).cache_status
+                assert 0 < (await it.read("a+x://2")).result["ttlMs"] <= 5000
+                assert (len(wire.calls("server/discover")), len(wire.calls(READ))) == (1, 2)
+
+    asyncio.run(check())
+
+
+def test_the_status_page_tells_of_the_last_reload(tmp_path: Path) -> None:
+    """Result, time and message, for whoever cannot see the log."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        async with Wire(serving()) as wire:
+            files.write(f"upstreams: {{a: {{url: {wire.url}}}}}")
+            async with running(files.app()) as it:
+                assert (await it.status())["last_reload"] is None
+                files.write("upstreams: {a: {ulr: 'http://hunter2/'}}")
+                await reloaded(it, "refused")
+                told = (await it.status())["last_reload"]
+                assert told["result"] == "refused"
+                assert f"{files.path}: upstreams.a.ulr: unknown key" in told["message"]
+                assert "hunter2" not in told["message"]
+                assert datetime.fromisoformat(told["at"]).tzinfo is not None
+                files.write(f"cache: {{memory: 1MiB}}\nupstreams: {{a: {{url: {wire.url}}}}}")
+                await reloaded(it, "applied")
+                told = (await it.status())["last_reload"]
+                assert (told["result"], told["message"]) == ("applied", "after a restart: cache.memory")
+
+    asyncio.run(check())
+
+
+def test_a_reload_that_breaks_is_counted_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of our own while reloading leaves the old in force, and is no fault of the file."""
+
+    async def broken(_: Federation, __: Config) -> None:
+        raise RuntimeError("a fault")
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        async with Wire(serving()) as wire:
+            files.write(f"upstreams: {{a: {{url: {wire.url}}}}}")
+            async with running(files.app()) as it:
+                monkeypatch.setattr(Federation, "apply", broken)
+                await reloaded(it, "failed")
+                assert (await it.status())["last_reload"]["result"] == "failed"
+                assert (await it.page()).uris == ["a+x://1"]
+
+    asyncio.run(check())
+    assert "could not be put in force" in caplog.text
+
+
+def test_a_reload_warns_of_what_should_be_meant(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Forwarded credentials are said aloud after a reload as at the start."""
+
+    async def check() -> None:
+        files = Files(tmp_path)
+        files.write("upstreams: {a: {url: 'http://127.0.0.1:9/'}}")
+        async with running(files.app()) as it:
+            files.write("upstreams: {a: {url: 'http://127.0.0.1:9/', forward: [authorization]}}")
+            await reloaded(it, "applied")
+
+    asyncio.run(check())
+    assert "upstreams.a.forward sends the caller's authorization on" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -222,20 +303,29 @@ def test_what_a_reload_cannot_change_is_named(tmp_path: Path, caplog: pytest.Log
     assert [line.split()[0] for line in named] == ["server.grace", "cache.memory", "cache.client_refresh"]
 
 
-def test_an_upstream_that_is_gone_leaves_the_metrics(tmp_path: Path) -> None:
-    """After a reload no gauge speaks of an upstream that is no longer configured."""
+def test_an_upstream_that_is_gone_leaves_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the last request to it has ended, no series speaks of an upstream that is no longer configured."""
+    monkeypatch.setattr("mcp_federator.stacks.LAST_WORDS", 0.05)
 
     async def check() -> None:
         files = Files(tmp_path)
-        async with Wire(serving()) as wire:
-            files.write(f"upstreams: {{a: {{url: {wire.url}}}, b: {{url: {wire.url}}}}}")
+        gate = asyncio.Event()
+        async with Wire({**serving(), READ: result(contents("x://1"), after=gate)}) as wire:
+            files.write(f"upstreams: {{a: {{url: {wire.url}}}, b: {{url: {wire.url}}}}}", grace=0.2)
             async with running(files.app()) as it:
                 await it.page()
-                files.write(f"upstreams: {{b: {{url: {wire.url}}}}}")
+                reading = asyncio.create_task(it.read("a+x://1"))
+                await until(lambda: len(wire.calls(READ)) == 1)
+                files.write(f"upstreams: {{b: {{url: {wire.url}}}}}", grace=0.2)
                 await reloaded(it, "applied")
-                metrics = (await it.get("/metrics")).body.decode()
-                assert 'mcp_federator_upstream_up{upstream="b"} 1.0' in metrics
-                assert 'mcp_federator_upstream_up{upstream="a"}' not in metrics
+                assert 'upstream="a"' in (await it.get("/metrics")).body.decode()
+                assert (await reading).error["data"] == {"upstream": "a", "reason": "unreachable"}
+                async with asyncio.timeout(PATIENCE):
+                    while 'upstream="a"' in (await it.get("/metrics")).body.decode():
+                        pass
+                assert await it.samples("mcp_federator_upstream_up", upstream="b") == 1
+
+    asyncio.run(check())
 
     asyncio.run(check())
 
@@ -292,41 +382,72 @@ def test_a_signal_stops_the_app(number: signal.Signals) -> None:
     asyncio.run(check())
 
 
-def test_a_taken_port_is_an_error() -> None:
-    """`run` raises when an address cannot be bound, and leaves nothing behind."""
+@pytest.mark.parametrize("key", ["port", "admin_port"])
+def test_a_taken_port_is_found_before_anything_is_started(key: str, tmp_path: Path) -> None:
+    """`run` names the key in one sentence, and no upstream was begun."""
+    started = tmp_path / "started"
+    child = {"command": sys.executable, "args": ["-c", f"open({str(started)!r}, 'w')"]}
 
     async def check() -> None:
-        async with house({}) as it:
-            port = int(it.url.split(":")[2].split("/")[0])
-            with pytest.raises(OSError, match="in use"):
-                await App(configured({}, server={"port": port})).run()
+        async with Wire(serving()) as wire, house({}) as it:
+            port = int((it.url if key == "port" else it.admin).split(":")[2].split("/")[0])
+            given = configured({"a": wire.url, "b": child}, server={key: port})
+            with pytest.raises(ConfigError) as raised:
+                await App(given).run()
+            said = f"{port} of 127.0.0.1 is in use by another program"
+            assert (raised.value.path, raised.value.problem) == (f"server.{key}", said)
+            assert wire.calls("server/discover") == []
 
     asyncio.run(check())
+    assert not started.exists()
 
 
-@pytest.mark.parametrize(
-    ("upstreams", "path"),
-    [
-        pytest.param(
-            {"a": {"url": "http://h/", "prefix": ""}, "b": "http://h/"}, "upstreams.a.prefix", id="no prefix"
-        ),
-        pytest.param(
-            {"a": "http://h/", "b": {"url": "http://h/", "prefix": "a+b:"}}, "upstreams", id="collision"
-        ),
-    ],
-)
-def test_prefixes_that_collide_are_refused(upstreams: dict[str, object], path: str) -> None:
-    """What no single key shows wrong is refused at start as well, with its place."""
+def test_a_host_that_is_nobodys_is_told() -> None:
+    """A name without an address, or an address of another machine, is the host's fault."""
 
-    async def check() -> None:
-        given = configured(upstreams)
-        federation = Federation(given, Metrics("0"))
+    async def check(host: str) -> ConfigError:
         with pytest.raises(ConfigError) as raised:
-            await federation.apply(given)
-        assert raised.value.path.startswith(path)
-        await federation.close()
+            await App(configured({}, server={"host": host})).run()
+        return raised.value
+
+    for host in ("nowhere.invalid", "192.0.2.1", "::zz"):
+        told = asyncio.run(check(host))
+        assert told.path == "server.host"
+        assert told.problem.startswith(f"{host} cannot be listened on: ")
+
+
+def test_an_address_that_this_machine_lacks_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a name's addresses is enough."""
+    stream = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+    found = [(*stream, ("192.0.2.1", 0)), (*stream, ("127.0.0.1", 0))]
+
+    async def check() -> None:
+        with monkeypatch.context() as patched, ExitStack() as closing:
+            patched.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+            address = _Address("", "here", 0)
+            await address.take(closing)
+            assert [one.getsockname()[0] for one in address._sockets] == ["127.0.0.1"]
 
     asyncio.run(check())
+
+
+def test_a_name_that_is_none_is_told() -> None:
+    """What no resolver can be asked for is the host's fault as well."""
+    with pytest.raises(ConfigError) as raised:
+        asyncio.run(App(configured({}, server={"admin_host": "a..b"})).run())
+    assert raised.value.path == "server.admin_host"
+
+
+def test_a_name_can_be_listened_on() -> None:
+    """`localhost` and `::1` are, and the URL can be asked."""
+
+    async def check(host: str) -> None:
+        async with house({}, server={"host": host, "admin_host": host}) as it:
+            assert (await it.get("/healthz")).status == 200
+            assert (await it.post("server/discover")).status == 200
+
+    for host in ("localhost", "::1"):
+        asyncio.run(check(host))
 
 
 def test_discover_is_kept_only_once_all_upstreams_are_known() -> None:
@@ -345,23 +466,6 @@ def test_discover_is_kept_only_once_all_upstreams_are_known() -> None:
                 gate.set()
             async with house({"well": well.url}) as it:
                 assert (await it.post("server/discover")).result["ttlMs"] == 60_000
-
-    asyncio.run(check())
-
-
-def test_another_url_is_another_cache() -> None:
-    """What one server answered is not served in the name of another that the same name means later."""
-
-    async def check() -> None:
-        async with Wire(serving("one")) as one, Wire(serving("two")) as two:
-            first, second = configured({"a": one.url}), configured({"a": two.url})
-            federation = Federation(first, Metrics("0"))
-            await federation.apply(first)
-            query = Query(Method.READ, "a+x://1")
-            assert b"one" in (await federation.federator.fetch(query, ANYONE)).body
-            await federation.apply(second)
-            assert b"two" in (await federation.federator.fetch(query, ANYONE)).body
-            await federation.close()
 
     asyncio.run(check())
 
@@ -395,35 +499,3 @@ def test_what_should_be_meant_is_warned_of(
     warnings = [record.getMessage() for record in caplog.records if record.name == "mcp_federator.app"]
     assert len(warnings) == (0 if says is None else 1)
     assert says is None or says in warnings[0]
-
-
-SECRET = "hunter2-hunter2-hunter2"
-RUN = Upstream(command="run", args=("--key", SECRET), env={"KEY": SECRET})
-PEOPLE = Upstream(repository="company:People", options={"password": SECRET, "table": "staff"})
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (Upstream(url="https://x"), Upstream(url="https://x", headers={"X": "y"}), True),
-        (Upstream(url="https://x"), Upstream(url="https://x/"), False),
-        (Upstream(url="https://x"), Upstream(command="https://x"), False),
-        (RUN, msgspec.structs.replace(RUN, timeout=Duration(5)), True),
-        (RUN, msgspec.structs.replace(RUN, args=("--key",)), False),
-        (RUN, msgspec.structs.replace(RUN, env={"KEY": "another"}), False),
-        (RUN, msgspec.structs.replace(RUN, cwd="/srv"), False),
-        (PEOPLE, msgspec.structs.replace(PEOPLE, options=dict(reversed(PEOPLE.options.items()))), True),
-        (PEOPLE, msgspec.structs.replace(PEOPLE, options={"table": 1 << 80}), False),
-        (Upstream(directory="/srv/a"), Upstream(directory="/srv/b"), False),
-    ],
-)
-def test_an_upstream_is_another_when_it_is_elsewhere(one: Upstream, other: Upstream, same: bool) -> None:
-    """Cursors and cache entries of one server are not taken for those of another."""
-    first, second = (_identity("a", settings, b"mapping", b"key") for settings in (one, other))
-    assert (first == second) is same
-
-
-@pytest.mark.parametrize("settings", [RUN, PEOPLE], ids=["stdio", "repository"])
-def test_an_identity_does_not_give_a_secret_away(settings: Upstream) -> None:
-    """Where a secret may be a part of it, nobody can try secrets on it who has not our key."""
-    assert _identity("a", settings, b"mapping", b"key") != _identity("a", settings, b"mapping", b"other")

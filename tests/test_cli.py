@@ -1,16 +1,20 @@
+import asyncio
 import json
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from mcp_types import InputRequiredResult, ReadResourceRequestParams, ReadResourceResult, TextResourceContents
 
 from mcp_federator import __version__, cli, config
-from tests.instruments.processes import Child, python
+from tests.instruments.processes import Child, command, python
 from tests.instruments.servers import Running, Shelf, running, shelf_of
+from tests.instruments.wire import Wire, contents, result
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +107,131 @@ def test_serve_ends_cleanly(server: Running, number: signal.Signals) -> None:
 
 
 def test_a_taken_port_is_told() -> None:
-    """A port in use is exit 1 and one sentence."""
+    """A port in use is exit 2 and one sentence."""
     for _, url, _ in serving("docs=http://127.0.0.1:9/mcp"):
         port = url.split(":")[2].split("/")[0]
         done = run("serve", "--port", port, "--admin-port", "0", "docs=http://127.0.0.1:9/mcp")
-        assert done.returncode == 1
-        assert "address already in use" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert done.returncode == 2
+        said = f"mcp-federator: server.port: {port} of 127.0.0.1 is in use by another program\n"
+        assert done.stderr == said
+
+
+@pytest.mark.parametrize("through", ["a configuration", "a federator"])
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [(("list",), 7), (("list", "--json"), 7), (("templates",), 0)],
+    ids=["list", "json", "templates"],
+)
+def test_a_list_that_lacks_an_upstream_says_so(
+    arguments: tuple[str, ...], lines: int, through: str, server: Running
+) -> None:
+    """Who is missing and why stands on stderr, and the exit code is 3."""
+    upstreams = (f"docs={server.url}", "nobody=http://127.0.0.1:9/mcp")
+    if through == "a configuration":
+        done = run(*arguments, *upstreams)
+    else:
+        with contextmanager(serving)(*upstreams) as (_, url, _):
+            done = run(*arguments, "--url", url)
+    assert done.returncode == 3
+    assert "# incomplete: nobody (unreachable)" in done.stderr.splitlines()
+    assert len(done.stdout.splitlines()) == lines
+
+
+def test_a_list_without_end_is_printed_in_part(server: Running, tmp_path: Path) -> None:
+    """A walk that stops at a bound is told, and is exit 3 too."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(f"{{lists: {{max_pages: 1}}, upstreams: {{docs: {{url: '{server.url}'}}}}}}")
+    done = run("list", "-c", str(file))
+    assert (done.returncode, len(done.stdout.splitlines())) == (3, 3)
+    assert "# stopped after 3 items: the list goes on (max_pages, max_items)" in done.stderr
+
+
+def test_header_fields_go_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--header`, as often as one likes; a secret can come out of the environment."""
+    monkeypatch.setenv("TOKEN", "a-secret")
+
+    async def check() -> None:
+        async with Wire({"resources/read": result(contents("x://1"))}) as wire:
+            fields = ("--header", "Authorization: Bearer ${TOKEN}", "--header", "X-Tenant:red")
+            done = await command("read", "x://1", "--url", wire.url, *fields)
+            assert done[:2] == (0, "text\n")
+            asked = wire.calls("resources/read")[0]
+            assert (asked.header("authorization"), asked.header("x-tenant")) == ("Bearer a-secret", "red")
+
+    asyncio.run(check())
+
+
+def test_a_blob_that_is_none_is_one_sentence() -> None:
+    """What a server gives wrong is no traceback."""
+    broken = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    broken["contents"] = [{"uri": "x://1", "blob": "a"}]
+
+    async def check() -> None:
+        async with Wire({"resources/read": result(broken)}) as wire:
+            code, out, err = await command("read", "x://1", "--url", wire.url)
+            assert (code, out) == (1, "")
+            assert err.splitlines()[-1] == "mcp-federator: the blob is not base64; --json shows it as it is"
+            assert "Traceback" not in err
+
+    asyncio.run(check())
+
+
+def test_ctrl_c_ends_a_command() -> None:
+    """While it waits for a server, with exit 130 and without a traceback."""
+
+    async def check() -> None:
+        waiting = result(contents("x://1"), after=asyncio.Event())
+        async with Wire({"resources/read": waiting}) as wire:
+            with python("-m", "mcp_federator", "read", "x://1", "--url", wire.url) as child:
+                async with asyncio.timeout(15):
+                    while not wire.calls("resources/read"):  # noqa: ASYNC110 - it is another process
+                        await asyncio.sleep(0.01)
+                child.signal(signal.SIGINT)
+                assert await asyncio.to_thread(child.ended) == 130
+                assert child.output == ""
+
+    asyncio.run(check())
+
+
+def shell(line: str, *arguments: str) -> str:
+    """What a shell says on stderr that runs the line, in which `@` is the program with these arguments."""
+    program = shlex.join([sys.executable, "-m", "mcp_federator", *arguments])
+    return subprocess.run(  # noqa: S603 - our own program
+        ["/bin/bash", "-c", line.replace("@", program)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    ).stderr
+
+
+@pytest.mark.parametrize("pipe", ["|", "|&"])
+def test_a_pipe_that_nobody_reads_ends_the_output(server: Running, pipe: str) -> None:
+    """Whoever has read enough of a list is told nothing more."""
+    told = shell(f"@ {pipe} :; echo ${{PIPESTATUS[0]}} >&2", "list", f"docs={server.url}")
+    assert [line for line in told.splitlines() if not line.startswith("# page")] == ["141"]
+
+
+def test_a_process_can_be_started_without_streams(tmp_path: Path) -> None:
+    """Numbers that a supervisor closed are given to no socket."""
+    told = tmp_path / "told"
+    starting = (
+        "import asyncio, sys\n"
+        "from mcp_federator import app, cli\n"
+        "real = app.App.run\n"
+        "async def run(self, ready):\n"
+        "    def told(*urls):\n"
+        f"        open({str(told)!r}, 'w').write(' '.join(urls)); ready(*urls); self.stop()\n"
+        "    await real(self, told)\n"
+        "app.App.run = run\n"
+        "sys.exit(cli.main(['serve', '--port', '0', '--admin-port', '0', 'docs=http://127.0.0.1:9/mcp']))\n"
+    )
+    program = shlex.join([sys.executable, "-c", starting])
+    done = subprocess.run(  # noqa: S603 - our own program
+        ["/bin/bash", "-c", f"{program} 0<&- 1>&- 2>&-"], capture_output=True, timeout=30, check=False
+    )
+    assert done.returncode == 0
+    assert told.read_text().startswith("http://127.0.0.1:")
 
 
 @pytest.mark.parametrize(
@@ -117,6 +239,36 @@ def test_a_taken_port_is_told() -> None:
     [
         pytest.param(["serve"], "no upstreams", id="nothing"),
         pytest.param(["serve", "docs"], "expected NAME=URL", id="no URL"),
+        pytest.param(["serve", "a=http://h/", "--port", "99999"], "--port: expected", id="port too large"),
+        pytest.param(["serve", "a=http://h/", "--admin-port", "-1"], "--admin-port: expected", id="no port"),
+        pytest.param(
+            ["serve", "a=http://h/", "--port", "8081"],
+            "server.admin_port: expected another port than `server.port`",
+            id="same port",
+        ),
+        pytest.param(
+            ["serve", "a=http://h/", "--port", "90", "--admin-port", "90"],
+            "--admin-port: expected another port than `server.port`",
+            id="same port twice",
+        ),
+        pytest.param(["serve", "a=http://h/", "--host", "a b"], "--host: expected a host", id="bad host"),
+        pytest.param(
+            ["serve", "a=http://h/", "--host", "nowhere.invalid"],
+            "server.host: nowhere.invalid cannot be listened on",
+            id="unknown host",
+        ),
+        pytest.param(["list", "--url", "http://h/", "--header", "x"], "--header: expected", id="no field"),
+        pytest.param(
+            ["list", "--url", "http://h/", "--header", "a:1", "--header", "a:2"],
+            "each name once",
+            id="field twice",
+        ),
+        pytest.param(
+            ["list", "--url", "http://h/", "--header", "X-Y: ${NO_SUCH_VARIABLE}"],
+            "headers.X-Y: environment variable NO_SUCH_VARIABLE is not set",
+            id="field without its value",
+        ),
+        pytest.param(["list", "a=http://h/", "--header", "a:1"], "expected --url", id="field for nobody"),
         pytest.param(["check", "a_b=http://h/"], "upstreams.a_b", id="bad name"),
         pytest.param(["list", "a=ftp://h/"], "upstreams.a.url", id="bad URL"),
         pytest.param(["serve", "-c", "nowhere.yaml"], "nowhere.yaml: cannot be read", id="no file"),
@@ -168,6 +320,27 @@ def test_schema_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == config.schema()
     assert cli.main(["version"]) == 0
     assert capsys.readouterr().out == f"mcp-federator {__version__}\n"
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"mcp-federator {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "upstreams", "port"),
+    [
+        (["serve", "a=http://a/", "--port", "1", "b=http://b/"], ["a=http://a/", "b=http://b/"], 1),
+        (["serve", "--port", "1", "a=http://a/", "b=http://b/"], ["a=http://a/", "b=http://b/"], 1),
+        (["serve", "a=http://a/", "b=http://b/", "--port", "1"], ["a=http://a/", "b=http://b/"], 1),
+        (["read", "x:1", "--json", "a=http://a/"], ["a=http://a/"], None),
+        (["read", "--json", "x:1", "a=http://a/", "--input"], ["a=http://a/"], None),
+    ],
+)
+def test_options_may_stand_among_arguments(words: list[str], upstreams: list[str], port: int | None) -> None:
+    """Wherever it stands, a word means the same."""
+    options = cli._parser().parse_args(words)
+    assert (options.upstreams, getattr(options, "port", None)) == (upstreams, port)
+    assert getattr(options, "uri", "x:1") == "x:1"
 
 
 NOTEBOOK = str(Path(__file__).parent.parent / "examples" / "notebook.py")

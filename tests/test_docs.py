@@ -40,7 +40,7 @@ def named(pairs: Iterator[tuple[str, str]]) -> list[object]:
 @pytest.mark.parametrize("line", named(commands()))
 def test_each_command_is_one_the_program_takes(line: str) -> None:
     """What the documentation says to type is understood by the command line."""
-    words = shlex.split(line, comments=True)[1:]
+    words, _ = cli._split(shlex.split(line, comments=True)[1:])
     cli._parser().parse_args(words)
 
 

@@ -61,11 +61,15 @@ class Copies:
     ) -> None:
         self._keys = Keys(identity)
         self._credentials = credentials
-        self._max_ttl = cache.max_ttl
-        self._stale_window = cache.stale_if_error
+        self.adopt(cache)
         self._memory = memory
         self._clock = clock
         self.generations = Generations()
+
+    def adopt(self, cache: Cache) -> None:
+        """Keep answers that come from now on by these settings."""
+        self._max_ttl = cache.max_ttl
+        self._stale_window = cache.stale_if_error
 
     def place(self, query: Query, caller: Caller) -> Place:
         """Where to look for `caller`."""

@@ -194,6 +194,11 @@ class ReadThrough(Source):
         """Forget all pages of one list, for every caller: they do not belong together any more."""
         self._generations.change_lists((method,))
 
+    def adopt(self, cache: Cache) -> None:
+        """Keep answers that come from now on by these settings; the memory's size is the store's."""
+        self._max_ttl = cache.max_ttl
+        self._copies.adopt(cache)
+
     def close(self) -> None:
         """Cancel what is under way; whoever waits for it gets a failure."""
         self._flights.close()

@@ -12,11 +12,11 @@ from typing import Any, Final, Self
 import msgspec
 
 from mcp_federator import __version__, config
-from mcp_federator.app import Federation
 from mcp_federator.client.reader import SERVER, Reader
 from mcp_federator.config import Cache, Config, Duration, Lists, Size, Upstream
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
+from mcp_federator.stacks import Federation
 from mcp_federator.upstream.client import UpstreamStatus
 
 _FOREVER: Final = Duration(10 * 366 * 86_400)

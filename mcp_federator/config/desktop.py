@@ -34,7 +34,9 @@ _TYPES: Final = {
 _URLS: Final = ("serverUrl", "httpUrl")
 """What some clients write for `url`."""
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,30}")
+NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,30}")
+"""What an upstream may be called."""
+
 _MAX_NAME: Final = 31
 
 FORM: Final[dict[str, Any]] = {
@@ -92,7 +94,7 @@ def translated(tree: dict[str, Any], problems: list[ConfigError], notes: list[st
             problems.append(ConfigError(path, "expected a mapping"))
         elif server.get("disabled") is True or server.get("enabled") is False:
             notes.append(f"left out, as it is switched off: {path}")
-        elif not _NAME.fullmatch(name):
+        elif not NAME.fullmatch(name):
             problems.append(ConfigError(path, _renamed(name, servers)))
         else:
             upstreams[name] = _upstream(server, path, problems, notes)

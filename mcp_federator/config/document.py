@@ -43,7 +43,7 @@ _CORE: Final = {
 class _Loader(yaml.SafeLoader):
     """PyYAML's parser with the core schema alone."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's
 
 
 for _tag, _pattern in _CORE.items():

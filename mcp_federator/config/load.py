@@ -11,10 +11,10 @@ Hazards:
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -22,7 +22,7 @@ from msgspec import inspect
 from mcp_federator.config import desktop, document
 from mcp_federator.config.document import join
 from mcp_federator.config.schema import BYTES, DURATION, MILLISECONDS, SIZE, expected, fields, unwrap, words
-from mcp_federator.config.settings import Config, Duration, Section, Size, Upstream
+from mcp_federator.config.settings import Config, Duration, Section, Server, Size, Upstream
 from mcp_federator.errors import ConfigError
 
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -35,23 +35,33 @@ _REFERENCE: Final = re.compile(
     r"|(?P<broken>\$\{)"
 )
 
+_SECRET: Final = frozenset({"secret", "headers", "env", "args", "options"})
+"""Keys below which credentials stand."""
+
 _CONFIG: Final = inspect.type_info(Config)
+_SERVER: Final = cast("inspect.StructType", inspect.type_info(Server))
 _UPSTREAM: Final = inspect.type_info(Upstream)
 
 _Read = TypeVar("_Read")
 
 
-def load(path: Path, environ: Mapping[str, str]) -> Config:
+Names: TypeAlias = Callable[[Sequence[tuple[str, str | None, str]]], Iterable[ConfigError]]
+"""What is wrong with the names of several upstreams: (name, `prefix`, `native_prefix`) of each."""
+
+
+def load(path: Path, environ: Mapping[str, str], names: Names | None = None) -> Config:
     """Read the file; its `files` begin with itself."""
     try:
         text = _read_file(path)
     except ConfigError as error:
         raise ConfigError("", error.problem, source=str(path)) from None
-    config = parse(text, source=str(path), directory=path.parent, environ=environ)
+    config = parse(text, source=str(path), directory=path.parent, environ=environ, names=names)
     return msgspec.structs.replace(config, files=(path, *config.files))
 
 
-def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]) -> Config:
+def parse(
+    text: str, *, source: str, directory: Path, environ: Mapping[str, str], names: Names | None = None
+) -> Config:
     """Read YAML or JSON text.
 
     Args:
@@ -59,6 +69,7 @@ def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]
         source: the file's name, for messages.
         directory: where the paths in it begin.
         environ: the variables for `${…}`.
+        names: says which names collide, in the same message as all else; None leaves that for later.
 
     Raises:
         ConfigError: naming all that is wrong, each on a line.
@@ -73,7 +84,10 @@ def parse(text: str, *, source: str, directory: Path, environ: Mapping[str, str]
     if translated:
         tree = desktop.translated(tree, problems, notes)
     filler = _Filler(directory, environ, problems)
-    config: Config = _Reader(directory, problems).read(filler.fill(tree, ""), _CONFIG, "")
+    filled = filler.fill(tree, "")
+    config: Config = _Reader(directory, problems).read(filled, _CONFIG, "")
+    if names is not None:
+        problems.extend(names(_names(filled)))
     if translated:
         problems = [_as_desktop(problem) for problem in problems]
     return msgspec.structs.replace(
@@ -93,15 +107,51 @@ def of_urls(pairs: Sequence[tuple[str, str]]) -> Config:
     return _settled(config, problems, "")
 
 
-def upstream(keys: Mapping[str, Any]) -> Upstream:
+def upstream(keys: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Upstream:
     """One upstream's settings of plain values, read as if they stood under its name in a file.
+
+    `environ` has the variables for `${…}`; where it is None nothing is filled in.
 
     Raises:
         ConfigError: as of a file; paths begin at the upstream.
     """
     problems: list[ConfigError] = []
-    settings: Upstream = _Reader(Path(), problems).read(dict(keys), _UPSTREAM, "")
+    given: Any = dict(keys)
+    if environ is not None:
+        given = _Filler(Path(), environ, problems).fill(given, "")
+    settings: Upstream = _Reader(Path(), problems).read(given, _UPSTREAM, "")
     return _settled(settings, problems, "")
+
+
+def with_options(config: Config, keys: Mapping[str, Any]) -> Config:
+    """The same with other values for some keys of `server`, as options of the command line.
+
+    Raises:
+        ConfigError: as of a file; `admin_port` is called `--admin-port`.
+    """
+    problems: list[ConfigError] = []
+    known, reader = fields(_SERVER), _Reader(Path(), problems)
+    options = {key: f"--{key.replace('_', '-')}" for key in keys}
+    read = {key: reader.read(value, known[key].type, options[key]) for key, value in keys.items()}
+    server = msgspec.structs.replace(config.server, **_settled(read, problems, ""))
+    problems += [
+        ConfigError(options.get(key, f"server.{key}"), problem) for key, problem in server.conflicts()
+    ]
+    return msgspec.structs.replace(config, server=_settled(server, problems, ""))
+
+
+def _names(tree: Any) -> list[tuple[str, str | None, str]]:
+    """The names in a tree whose values may be of any shape; what is wrong by itself is told elsewhere."""
+    upstreams = tree.get("upstreams") if isinstance(tree, dict) else None
+    given = []
+    for name, keys in upstreams.items() if isinstance(upstreams, dict) else ():
+        if desktop.NAME.fullmatch(name):
+            of_one = keys if isinstance(keys, dict) else {}
+            prefix, within = of_one.get("prefix"), of_one.get("native_prefix")
+            given.append(
+                (name, prefix if isinstance(prefix, str) else None, within if isinstance(within, str) else "")
+            )
+    return given
 
 
 def _as_desktop(problem: ConfigError) -> ConfigError:
@@ -161,7 +211,7 @@ class _Filler:
                 return [self.fill(item, f"{path}[{index}]") for index, item in enumerate(value)]
             case str():
                 try:
-                    text = self._fill_text(value)
+                    text = self._fill_text(value, path)
                     text.encode()
                 except ConfigError as error:
                     self._problems.append(ConfigError(path, error.problem))
@@ -172,22 +222,22 @@ class _Filler:
                 return _WRONG
         return value
 
-    def _fill_text(self, text: str) -> str:
+    def _fill_text(self, text: str, path: str) -> str:
         from_outside = any(match["name"] or match["file"] for match in _REFERENCE.finditer(text))
-        filled = _REFERENCE.sub(self._value, text)
+        filled = _REFERENCE.sub(lambda reference: self._value(reference, path), text)
         return _Filled(filled) if from_outside else filled
 
-    def _value(self, reference: re.Match[str]) -> str:
+    def _value(self, reference: re.Match[str], path: str) -> str:
         name, default, file = reference["name"], reference["default"], reference["file"]
         if reference["broken"]:
             raise ConfigError(
                 "", "expected ${VAR}, ${VAR:-default} or ${file:PATH}; $${ stands for a literal ${"
             )
         if file is not None:
-            path = self._directory / file
-            self.files.append(path)
+            there = self._directory / file
+            self.files.append(there)
             try:
-                return _read_file(path).rstrip("\r\n")
+                return _read_file(there).rstrip("\r\n")
             except ConfigError as error:
                 raise ConfigError("", f"file {file!r}: {error.problem}") from None
         if name is None:
@@ -196,9 +246,14 @@ class _Filler:
         if default is not None:
             return value or default
         if value is None:
-            raise ConfigError(
-                "", f"environment variable {name} is not set; ${{{name}:-default}} gives it a default"
+            # A default for a credential would be a secret that stands in the file.
+            secret = any(part in _SECRET for part in re.split(r"[.\[]", path))
+            advice = (
+                "set it, or put the value in a file and write ${file:PATH}"
+                if secret
+                else f"${{{name}:-default}} gives it a default"
             )
+            raise ConfigError("", f"environment variable {name} is not set; {advice}")
         return value
 
 

@@ -28,12 +28,12 @@ from mcp_federator.endpoint.mcp import Mcp, brings_session
 from mcp_federator.endpoint.stream import EVENTS
 from mcp_federator.endpoint.wire import JSON, Reply
 from mcp_federator.errors import McpError
-from mcp_federator.log import RequestLog
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Era
 from mcp_federator.protocol import headers
 from mcp_federator.protocol.jsonrpc import error_body
 from mcp_federator.protocol.vocabulary import Code
+from mcp_federator.request_log import RequestLog
 
 _METHODS: Final = b"GET, POST, DELETE"
 _MORE_FIELDS: Final = {

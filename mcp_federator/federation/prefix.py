@@ -14,9 +14,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -120,23 +119,10 @@ class Router:
     __slots__ = ("_longest", "_routes", "_shown")
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
-        for mapping in mappings:
-            _check(mapping, alone=len(mappings) == 1)
-        forms = sorted(
-            (
-                (_fold(shown), second, mapping.name, meant, mapping.native_prefix)
-                for mapping in mappings
-                for second, (shown, meant) in enumerate(mapping.forms)
-            ),
-        )
-        for (shown, second, owner, *_), (other_shown, _, other, *_) in pairwise(forms):
-            if other_shown.startswith(shown):
-                # The second form is nobody's choice: whoever set a prefix is told.
-                raise ConfigError(
-                    f"upstreams.{other if second else owner}.prefix",
-                    f"URIs of {owner!r} begin with {shown!r} and those of {other!r} with {other_shown!r};"
-                    " expected prefixes of which none repeats or begins another or any ui://NAME/",
-                )
+        if wrong := problems(mappings):
+            first, *more = wrong
+            raise ConfigError(first.path, first.problem, more=more)
+        forms = _forms(mappings)
         self._shown = [form[0] for form in forms]
         self._routes = [(len(shown), name, meant, within) for shown, _, name, meant, within in forms]
         self._longest = max(map(len, self._shown), default=0)
@@ -152,6 +138,47 @@ class Router:
         length, name, meant, native_prefix = self._routes[at]
         native = meant + public[length:]
         return (name, native) if native.startswith(native_prefix) else None
+
+
+_Form: TypeAlias = tuple[str, int, str, str, str]
+"""What public URIs begin with; which of its mapping's forms this is; of whom; what it stands for; where."""
+
+
+def _forms(mappings: Sequence[Mapping]) -> list[_Form]:
+    """All beginnings of public URIs, sorted."""
+    return sorted(
+        (_fold(shown), second, mapping.name, meant, mapping.native_prefix)
+        for mapping in mappings
+        for second, (shown, meant) in enumerate(mapping.forms)
+    )
+
+
+def problems(mappings: Sequence[Mapping]) -> list[ConfigError]:
+    """All that keeps these upstreams from being told apart; see `Router`."""
+    found = []
+    usable = []
+    for mapping in mappings:
+        try:
+            _check(mapping, alone=len(mappings) == 1)
+        except ConfigError as problem:
+            found.append(problem)
+        else:
+            usable.append(mapping)
+    head: _Form | None = None
+    for form in _forms(usable):
+        if head is None or not form[0].startswith(head[0]):
+            head = form
+            continue
+        # The second form is nobody's choice: whoever set a prefix is told.
+        (shown, second, owner, *_), (other_shown, _, other, *_) = head, form
+        found.append(
+            ConfigError(
+                f"upstreams.{other if second else owner}.prefix",
+                f"URIs of {owner!r} begin with {shown!r} and those of {other!r} with {other_shown!r};"
+                " expected prefixes of which none repeats or begins another or any ui://NAME/",
+            )
+        )
+    return found
 
 
 def _check(mapping: Mapping, *, alone: bool) -> None:

@@ -28,10 +28,14 @@ class ListScopes:
     """
 
     def __init__(self, max_ttl: float) -> None:
-        self._private_for = max(max_ttl, MEMORY)
+        self.adopt(max_ttl)
         self._public_until: dict[_Key, float] = {}
         self._private_until: dict[_Key, float] = {}
         self.changes = 0
+
+    def adopt(self, max_ttl: float) -> None:
+        """Remember private pages for another time from now on."""
+        self._private_for = max(max_ttl, MEMORY)
 
     def observe(self, upstream: str, method: Method, scope: Scope, now: float) -> None:
         """A page of this upstream's list with this scope was answered, to any caller."""

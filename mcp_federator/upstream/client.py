@@ -173,6 +173,12 @@ class Client:
         """The upstream's list changed: what was learnt from it for resolution is void."""
         self._resolver.forget()
 
+    def adopt(self, lists: Lists, max_ttl: float) -> None:
+        """Take over what changed for all upstreams, from now on; the arguments are those of the class."""
+        self._door.adopt(max_ttl)
+        self._discovery.max_life = max_ttl
+        self._resolver.lists = lists
+
     @property
     def status(self) -> UpstreamStatus:
         """What may be told of this upstream now."""

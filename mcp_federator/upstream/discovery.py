@@ -79,7 +79,7 @@ class Discovery:
     Args:
         ask: sends a probe with this caller's credentials; raises `UpstreamFailure` where it decides nothing.
         asker: equal for callers whose requests look the same to the upstream.
-        max_life: seconds that knowledge counts as new at most.
+        max_life: seconds that knowledge counts as new at most; may be set anew.
         clock: seconds, never going back.
         incarnation: the transport's, now.
         learnt: is told when something was found.
@@ -97,7 +97,7 @@ class Discovery:
     ) -> None:
         self._ask = ask
         self._asker = asker
-        self._max_life = max_life
+        self.max_life = max_life
         self._clock = clock
         self._incarnation = incarnation
         self._learnt = learnt
@@ -191,7 +191,7 @@ class Discovery:
         asked = self._clock()
         known = await self._ask(caller)
         life = known.discovered.ttl_ms / 1000 if known.discovered is not None else 0.0
-        finding = _Finding(asked, known, self._clock() + max(min(life, self._max_life), MIN_LIFE))
+        finding = _Finding(asked, known, self._clock() + max(min(life, self.max_life), MIN_LIFE))
         # A modern answer is for all, and for this asker as one of them.
         self._own[asker] = _Finding(asked) if known.era is Era.MODERN else finding
         before = self.known

@@ -51,6 +51,10 @@ class Door:
         self._name = mapping.name
         self._mapping = mapping
         self._cache = cache
+        self.adopt(max_ttl)
+
+    def adopt(self, max_ttl: float) -> None:
+        """Let hints promise no more than this from now on."""
         self._max_ttl_ms = int(max_ttl * 1000)
 
     def check(self, exchange: Exchange) -> None:

@@ -157,6 +157,12 @@ class Repository:
         """What it is; there is nothing to ask."""
         return Discovered(versions=(), resources=True)
 
+    def adopt(self, lists: Lists, max_ttl: float) -> None:
+        """Take over what changed for all upstreams, from now on; the arguments are those of the class."""
+        self._max_ttl_ms = int(max_ttl * 1000)
+        self._door.adopt(max_ttl)
+        self._resolver.lists = lists
+
     def forget(self) -> None:
         """The list changed: what was learnt from it for resolution is void."""
         self._resolver.forget()

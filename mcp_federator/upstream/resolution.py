@@ -115,14 +115,14 @@ class Resolver:
 
     Args:
         mapping: its names.
-        lists: how many pages and items a walk takes at most; with no page there are no walks.
+        lists: how many pages and items a walk takes at most, and may be set anew; with no page none is made.
         clock: seconds, never going back.
         metrics: counts walks that end at a bound.
     """
 
     def __init__(self, mapping: Mapping, lists: Lists, clock: Callable[[], float], metrics: Metrics) -> None:
         self._mapping = mapping
-        self._lists = lists
+        self.lists = lists
         self._clock = clock
         self._metrics = metrics
         self._shelves: OrderedDict[bytes, _Shelf] = OrderedDict()
@@ -150,7 +150,7 @@ class Resolver:
         """
         shown = hash(self._form(uri))
         found = await self._find(shown, partition)
-        if not found and self._lists.max_pages:
+        if not found and self.lists.max_pages:
             await self._join_walk(partition, turn, deadline)
             found = await self._find(shown, partition)
         originals = found - {uri}
@@ -225,7 +225,7 @@ class Resolver:
 
     async def _turn_all(self, walk: _Walk, turn: Turn) -> None:
         """Turn pages until the end, or to a bound or a cursor that was there before, which is reported."""
-        while len(walk.seen) <= self._lists.max_pages and walk.items < self._lists.max_items:
+        while len(walk.seen) <= self.lists.max_pages and walk.items < self.lists.max_items:
             page = await turn(walk.cursor)
             walk.items += page.count
             walk.cursor = page.next_cursor

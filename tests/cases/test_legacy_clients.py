@@ -67,7 +67,7 @@ class Session:
 
 
 async def began(it: House, version: str = LEGACY[0]) -> Session:
-    params = {**INITIALIZE["params"], "protocolVersion": version}  # type: ignore[dict-item]
+    params = {**INITIALIZE["params"], "protocolVersion": version}  # type: ignore[dict-item] # it is a dict
     reply = await it.send(json.dumps({**INITIALIZE, "params": params}).encode(), HEADERS)
     assert reply.result["protocolVersion"] == version
     named = {} if version == "2025-03-26" else {"MCP-Protocol-Version": version}

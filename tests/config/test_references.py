@@ -49,6 +49,25 @@ def test_an_unset_variable_is_named() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("server: {secret: '${UNSET}'}", "server.secret"),
+        ("server: {secret: ['${UNSET}']}", "server.secret[0]"),
+        ("upstreams: {a: {url: 'http://h/', headers: {X-Key: '${UNSET}'}}}", "upstreams.a.headers.X-Key"),
+        ("upstreams: {a: {command: run, env: {KEY: '${UNSET}'}}}", "upstreams.a.env.KEY"),
+        ("upstreams: {a: {command: run, args: ['${UNSET}']}}", "upstreams.a.args[0]"),
+        ("upstreams: {a: {repository: 'm:C', options: {key: '${UNSET}'}}}", "upstreams.a.options.key"),
+    ],
+)
+def test_no_default_is_advised_for_a_credential(text: str, path: str) -> None:
+    """It would be a secret that stands in the file."""
+    assert wrong(text)[0] == (
+        f"{path}: environment variable UNSET is not set;"
+        " set it, or put the value in a file and write ${file:PATH}"
+    )
+
+
 @given(value=st.text(st.characters(codec="utf-8")))
 def test_a_variable_is_one_text_whatever_it_holds(value: str) -> None:
     """It cannot add a key, a list or a line."""

@@ -21,9 +21,10 @@ import msgspec
 from mcp_federator import config
 from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server
-from mcp_federator.log import RequestLog, Writer
+from mcp_federator.log import Writer
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Answer, Caller, Hint, Outcome, Query, Scope, Served, Tier
+from mcp_federator.request_log import RequestLog
 
 PATIENCE = 10.0
 """Seconds after which waiting is a failed test."""
@@ -137,7 +138,7 @@ class Client:
         async with asyncio.timeout(PATIENCE):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             headers = [tuple(line.split(": ", 1)) for line in head[1:] if line]
-            response = Response(int(head[0].split()[1]), headers, b"")  # type: ignore[arg-type]
+            response = Response(int(head[0].split()[1]), headers, b"")  # type: ignore[arg-type] # split in two
             length = int(response.header("Content-Length") or 0)
             if length and not head_only:
                 response.body = await self.reader.readexactly(length)
@@ -380,7 +381,7 @@ def plain(
 
 async def began(door: Door, version: str = "2025-11-25") -> LegacyClient:
     """A client that has agreed on this version."""
-    params = {**INITIALIZE["params"], "protocolVersion": version}  # type: ignore[dict-item]
+    params = {**INITIALIZE["params"], "protocolVersion": version}  # type: ignore[dict-item] # it is a dict
     response = await door.ask(request(compact({**INITIALIZE, "params": params})))
     assert response.status == 200
     session = response.header("Mcp-Session-Id")

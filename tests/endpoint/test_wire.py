@@ -42,7 +42,7 @@ def test_H38_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) 
         huge = Answer(b'"contents":[{"uri":"docs+x://1","text":"%b"}]' % (b"x" * 20_000_000), HIT.hint)
         async with Door(ScriptedSource(huge)) as door:
             client = await door.connect()
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined] # of sockets
             await client.send(request(read()))
             while door.web.connections:
                 await settle()

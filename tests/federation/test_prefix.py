@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_federator.errors import ConfigError
-from mcp_federator.federation.prefix import Mapping, Router
+from mcp_federator.federation.prefix import Mapping, Router, problems
 
 SHAPES = [
     "file:///a b.txt",
@@ -187,6 +187,19 @@ def test_H05_prefixes_that_repeat_or_begin_another_are_refused_at_start(
     with pytest.raises(ConfigError, match="expected") as caught:
         Router(mappings)
     assert caught.value.path == path
+
+
+def test_all_that_is_wrong_with_names_is_told_at_once() -> None:
+    """Each upstream in the way is named once, however many it meets."""
+    of_all = [Mapping("a", "x:"), Mapping("b", "x:y"), Mapping("c", "x:z"), Mapping("d", "%"), Mapping("e")]
+    assert [problem.path for problem in problems(of_all)] == [
+        "upstreams.d.prefix",
+        "upstreams.a.prefix",
+        "upstreams.a.prefix",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        Router(of_all)
+    assert len(str(caught.value).splitlines()) == 3
 
 
 def test_no_upstreams_have_no_routes() -> None:

@@ -282,7 +282,7 @@ def _echo(template: str) -> Callable[..., str]:
         return json.dumps(values)
 
     parameters = [Parameter(name, Parameter.KEYWORD_ONLY, default="", annotation=str) for name in names]
-    echo.__signature__ = Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
+    echo.__signature__ = Signature(parameters, return_annotation=str)  # type: ignore[attr-defined] # inspect reads it
     echo.__annotations__ = dict.fromkeys([*names, "return"], str)
     return echo
 

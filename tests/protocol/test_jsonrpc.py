@@ -180,7 +180,7 @@ def test_H35_a_notification_has_no_id() -> None:
         (b'{"jsonrpc":"2.0","id":7,"result":{}}', b"7"),
     ],
 )
-def test_an_envelope_of_another_shape_is_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002 - the protocol's word
+def test_an_envelope_of_another_shape_is_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002 - MCP's word
     """An invalid request gets its id back where it has a proper one."""
     error = refusal(body)
     assert (error.code, error.id) == (Code.INVALID_REQUEST, id)
@@ -205,7 +205,7 @@ def test_an_envelope_of_another_shape_is_refused(body: bytes, id: bytes | None) 
         (read(meta=VERSION + b',"traceparent":"a","traceparent":"b"'), b"1"),
     ],
 )
-def test_equal_names_are_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002 - the protocol's word
+def test_equal_names_are_refused(body: bytes, id: bytes | None) -> None:  # noqa: A002 - MCP's word
     """Two members of one name in envelope, params or `_meta`: readers would disagree which one counts."""
     for spelling in (body, body.replace(b",", b" ,\n ")):
         error = refusal(spelling)

@@ -69,7 +69,7 @@ def test_a_class_needs_no_base() -> None:
 def test_options_are_keyword_arguments() -> None:
     """The configuration's `options` reach the constructor."""
     mounted = mount(PATH, "ourcompany:Optioned", {"table": "staff"})
-    assert mounted.read.__self__.table == "staff"  # type: ignore[attr-defined]
+    assert mounted.read.__self__.table == "staff"  # type: ignore[attr-defined] # a bound method
 
 
 @pytest.mark.parametrize(

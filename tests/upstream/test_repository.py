@@ -87,7 +87,7 @@ def test_what_a_read_may_give(given: Any, contents: Any) -> None:
         ({"uri": "x:1"}, "no contents as the protocol has them"),
         ({"text": b"x"}, "bytes go under `blob`"),
         ({"text": "t", "mimeType": 5}, "no contents as the protocol has them"),
-        (Content(body=5), "expected a text or bytes, found int"),  # type: ignore[arg-type]
+        (Content(body=5), "expected a text or bytes, found int"),  # type: ignore[arg-type] # on purpose
         (Content(body="t", uri="y:1"), "the URI y:1 of a content is outside its prefix"),
         ("\ud800", "surrogates"),
         ({"text": "t", "_meta": object()}, "Encoding objects of type object"),
@@ -175,8 +175,8 @@ def test_cursors_go_to_the_repository_and_back() -> None:
         (["x:1"], "Expected `object`, got `str` - at `$[0]`"),
         ([Own("x:1", "a"), {"uri": "x:2"}], "missing required field `name` - at `$[1]`"),
         ([Own("y:1", "a")], "the URI y:1 is outside its prefix"),
-        ([Resource(uri="x:1", name="a", size=-1.5)], "$[0].size"),  # type: ignore[arg-type]
-        (Page([], 5), "next_cursor: expected text"),  # type: ignore[arg-type]
+        ([Resource(uri="x:1", name="a", size=-1.5)], "$[0].size"),  # type: ignore[arg-type] # on purpose
+        (Page([], 5), "next_cursor: expected text"),  # type: ignore[arg-type] # on purpose
         (Page([], "x" * 5000), "next_cursor: expected text"),
         (raises(NotFound("boom")), "list raised NotFound"),
         (raises(RuntimeError("boom")), "list raised RuntimeError"),

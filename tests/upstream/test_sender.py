@@ -33,7 +33,7 @@ class Says:
 
     async def close(self) -> None: ...
 
-    async def exchange(self, call: Call, lease: Lease, deadline: float) -> Exchange:  # noqa: ARG002 - the shape of a transport
+    async def exchange(self, call: Call, lease: Lease, deadline: float) -> Exchange:  # noqa: ARG002 - as given
         await asyncio.sleep(0)
         lease.take(self.size)
         if self.problem is not None:

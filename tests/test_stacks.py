@@ -1,0 +1,210 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from mcp_federator.config import Cache, Config, Duration, Lists, Log, Server, Upstream
+from mcp_federator.errors import ConfigError
+from mcp_federator.metrics import Metrics
+from mcp_federator.model import ANYONE, Method, Query
+from mcp_federator.stacks import Federation, _identity, load, needs_restart
+from mcp_federator.upstream.client import Client
+from tests.instruments.house import configured
+from tests.instruments.wire import Answers, Wire, contents, page, result
+
+READ = "resources/read"
+LIST = "resources/list"
+
+
+def serving(text: str = "text") -> dict[str, Answers]:
+    return {READ: result(contents("x://1", text)), LIST: result(page("x://1"))}
+
+
+@pytest.mark.parametrize(
+    ("upstreams", "path"),
+    [
+        pytest.param(
+            {"a": {"url": "http://h/", "prefix": ""}, "b": "http://h/"}, "upstreams.a.prefix", id="no prefix"
+        ),
+        pytest.param(
+            {"a": "http://h/", "b": {"url": "http://h/", "prefix": "a+b:"}}, "upstreams", id="collision"
+        ),
+    ],
+)
+def test_prefixes_that_collide_are_refused(upstreams: dict[str, object], path: str) -> None:
+    """What no single key shows wrong is refused at start as well, with its place."""
+
+    async def check() -> None:
+        given = configured(upstreams)
+        federation = Federation(given, Metrics("0"))
+        with pytest.raises(ConfigError) as raised:
+            await federation.apply(given)
+        assert raised.value.path.startswith(path)
+        await federation.close()
+
+    asyncio.run(check())
+
+
+def test_another_url_is_another_cache() -> None:
+    """What one server answered is not served in the name of another that the same name means later."""
+
+    async def check() -> None:
+        async with Wire(serving("one")) as one, Wire(serving("two")) as two:
+            first, second = configured({"a": one.url}), configured({"a": two.url})
+            federation = Federation(first, Metrics("0"))
+            await federation.apply(first)
+            query = Query(Method.READ, "a+x://1")
+            assert b"one" in (await federation.federator.fetch(query, ANYONE)).body
+            await federation.apply(second)
+            assert b"two" in (await federation.federator.fetch(query, ANYONE)).body
+            await federation.close()
+
+    asyncio.run(check())
+
+
+def changed(value: object) -> object:
+    """Another value of the same kind."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return type(value)(value + 1)
+        case str():
+            return value + "x"
+        case tuple():
+            return ("http://another-one-of-it",)
+    return Log(level="debug")
+
+
+KEYS = [
+    (name, key)
+    for name, section in (("server", Server), ("lists", Lists), ("cache", Cache))
+    for key in section.__struct_fields__
+]
+
+
+@pytest.mark.parametrize(("section", "key"), KEYS, ids=map(".".join, KEYS))
+def test_a_key_is_in_force_or_needs_a_restart(section: str, key: str) -> None:
+    """After a reload each key either has its new value or is named, and then has its old one."""
+    first = configured({"a": {"url": "http://127.0.0.1:9/"}})
+    old = getattr(first, section)
+    new = replace(first, **{section: replace(old, **{key: changed(getattr(old, key))})})
+
+    async def check() -> tuple[list[str], Config]:
+        federation = Federation(first, Metrics("0"))
+        await federation.apply(first)
+        await federation.apply(new)
+        await federation.close()
+        return needs_restart(first, new), federation.config
+
+    named, in_force = asyncio.run(check())
+    fixed = section == "server" or key in {"memory", "client_refresh"}
+    assert named == ([f"{section}.{key}"] if fixed else [])
+    assert in_force == (first if fixed else new)
+
+
+@pytest.mark.parametrize("settings", [{}, {"directory": "tests"}], ids=["client", "repository"])
+def test_settings_for_all_reach_every_part(settings: dict[str, str]) -> None:
+    """What a reload puts in force is what each part goes by, in an upstream that is kept as it is."""
+    first = configured({"a": settings or {"url": "http://127.0.0.1:9/"}})
+    lists = Lists(window=2, soft_deadline=Duration(1), max_pages=3, max_items=4)
+    cache = replace(first.cache, max_ttl=Duration(7200), stale_if_error=Duration(6))
+
+    async def check() -> None:
+        federation = Federation(first, Metrics("0"))
+        await federation.apply(first)
+        kept = federation.clients["a"]
+        await federation.apply(replace(first, lists=lists, cache=cache))
+        assert federation.clients["a"] is kept
+        copies = federation._stacks["a"].cached._copies
+        assert (copies._max_ttl, copies._stale_window) == (cache.max_ttl, cache.stale_if_error)
+        assert federation._stacks["a"].cached._max_ttl == cache.max_ttl
+        assert kept._door._max_ttl_ms == 7_200_000
+        assert kept._resolver.lists == federation.federator._lists == lists
+        if isinstance(kept, Client):
+            assert kept._discovery.max_life == 7200
+        assert federation._scopes._private_for == 7200
+        await federation.close()
+
+    asyncio.run(check())
+
+
+def test_a_request_keeps_the_time_limit_of_the_start() -> None:
+    """`server.request_timeout` is named as needing a restart, so it does not hold before one."""
+    first = configured({"a": {"url": "http://127.0.0.1:9/"}})
+    new = replace(first, server=replace(first.server, request_timeout=Duration(1)))
+
+    async def check() -> None:
+        federation = Federation(first, Metrics("0"))
+        await federation.apply(first)
+        await federation.apply(new)
+        assert federation.federator._request_timeout == 30
+        await federation.close()
+
+    asyncio.run(check())
+
+
+def test_all_that_is_wrong_with_a_file_is_one_message(tmp_path: Path) -> None:
+    """Names that collide are told beside all else, with the file and the place."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(
+        "lists: {window: 0}\n"
+        "upstreams: {a: {url: 'http://h/', prefix: 'x:'}, b: {urk: 'http://h/', prefix: 'x:y'}, c_d: {}}"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{file}: ") for line in lines)
+    paths = {line.removeprefix(f"{file}: ").partition(":")[0] for line in lines}
+    assert paths == {"lists.window", "upstreams.b.urk", "upstreams.b", "upstreams.c_d", "upstreams.a.prefix"}
+
+
+def test_upstreams_that_cannot_be_made_are_told_together(tmp_path: Path) -> None:
+    """Classes that are not there are found only by importing them; they are named with the file as well."""
+    file = tmp_path / "federator.yaml"
+    file.write_text("upstreams: {a: {repository: 'nowhere:A'}, b: {repository: 'nowhere:B'}}")
+    given = load(file, {})
+
+    async def check() -> None:
+        federation = Federation(given, Metrics("0"))
+        with pytest.raises(ConfigError) as caught:
+            await federation.apply(given)
+        assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+            [str(file), f"upstreams.{name}.repository"] for name in "ab"
+        ]
+        await federation.close()
+
+    asyncio.run(check())
+
+
+SECRET = "hunter2-hunter2-hunter2"
+RUN = Upstream(command="run", args=("--key", SECRET), env={"KEY": SECRET})
+PEOPLE = Upstream(repository="company:People", options={"password": SECRET, "table": "staff"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (Upstream(url="https://x"), Upstream(url="https://x", headers={"X": "y"}), True),
+        (Upstream(url="https://x"), Upstream(url="https://x/"), False),
+        (Upstream(url="https://x"), Upstream(command="https://x"), False),
+        (RUN, replace(RUN, timeout=Duration(5)), True),
+        (RUN, replace(RUN, args=("--key",)), False),
+        (RUN, replace(RUN, env={"KEY": "another"}), False),
+        (RUN, replace(RUN, cwd="/srv"), False),
+        (PEOPLE, replace(PEOPLE, options=dict(reversed(PEOPLE.options.items()))), True),
+        (PEOPLE, replace(PEOPLE, options={"table": 1 << 80}), False),
+        (Upstream(directory="/srv/a"), Upstream(directory="/srv/b"), False),
+    ],
+)
+def test_an_upstream_is_another_when_it_is_elsewhere(one: Upstream, other: Upstream, same: bool) -> None:
+    """Cursors and cache entries of one server are not taken for those of another."""
+    first, second = (_identity("a", settings, b"mapping", b"key") for settings in (one, other))
+    assert (first == second) is same
+
+
+@pytest.mark.parametrize("settings", [RUN, PEOPLE], ids=["stdio", "repository"])
+def test_an_identity_does_not_give_a_secret_away(settings: Upstream) -> None:
+    """Where a secret may be a part of it, nobody can try secrets on it who has not our key."""
+    assert _identity("a", settings, b"mapping", b"key") != _identity("a", settings, b"mapping", b"other")
