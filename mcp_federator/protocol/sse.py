@@ -14,6 +14,7 @@ import re
 import msgspec
 
 _BOM = b"\xef\xbb\xbf"
+_MAX_DIGITS = 15
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -31,15 +32,25 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
 class Decoder:
     """Turns the chunks of one stream, cut anywhere, into events.
 
-    `max_event_bytes` bounds the data of one event and the length of one line.
+    Args:
+        max_event_bytes: bounds the data of one event and the length of one line.
+        id: the last one of the connection that this one goes on from.
+
+    Attributes:
+        id: the last one that came whole.
+        retry: milliseconds that the server asks us to wait before the next connection; None: it does not.
+        events: how many came, those without data not counted.
     """
 
-    def __init__(self, max_event_bytes: int) -> None:
+    def __init__(self, max_event_bytes: int, id: str = "") -> None:  # noqa: A002 - the standard's word
         self._limit = max_event_bytes
         self._line = bytearray()  # what has come of the line that has not ended yet
         self._data = bytearray()
         self._event = ""
-        self._id = ""
+        self._id = id
+        self.id = id
+        self.retry: int | None = None
+        self.events = 0
         self._after_cr = False
         self._first = True
 
@@ -81,14 +92,20 @@ class Decoder:
             self._event = value.decode(errors="replace")
         elif field == b"id" and b"\0" not in value:
             self._id = value.decode(errors="replace")
-        return None  # a comment has an empty field name; `retry` and unknown fields mean nothing to us
+        elif field == b"retry" and value.isdigit() and len(value) <= _MAX_DIGITS:
+            self.retry = int(value)
+        return None  # a comment has an empty field name; unknown fields mean nothing
 
     def _dispatch(self) -> ServerSentEvent | None:
         data, event = bytes(self._data), self._event
         self._data.clear()
         self._event = ""
+        self.id = self._id
         # The last line's end is not part of the data; without any line there is no event.
-        return ServerSentEvent(data[:-1], event or "message", self._id) if data else None
+        if not data:
+            return None
+        self.events += 1
+        return ServerSentEvent(data[:-1], event or "message", self._id)
 
 
 def encode(data: bytes, event: str | None = None) -> bytes:

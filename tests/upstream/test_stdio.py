@@ -15,7 +15,7 @@ import uvloop
 
 from mcp_federator.config import Breaker, Duration, Size
 from mcp_federator.errors import Reason, UpstreamFailure
-from mcp_federator.model import Era
+from mcp_federator.model import Change, Era, Event
 from mcp_federator.protocol.jsonrpc import Reply, encode_call
 from mcp_federator.protocol.lines import Lines
 from mcp_federator.upstream import process, stderr
@@ -348,6 +348,34 @@ def test_requests_of_the_server_are_answered(run: Run) -> None:
             answers = {message["id"]: message for message in stage.received if "method" not in message}
             assert answers[1]["result"] == answers[3]["result"] == {}
             assert answers["a"]["error"]["code"] == answers[4]["error"]["code"] == -32601
+
+    run(body)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_changes_are_heard_at_any_time(run: Run, era: str) -> None:
+    """With an answer or long after it, in either era; a flood of them harms nobody."""
+    note = '{"jsonrpc":"2.0","method":"notifications/resources/%s","params":{"uri":"x://%s"}}\n'
+    steps = [
+        ["say", note % ("list_changed", "")],
+        *ONE,
+        ["wait", "go"],
+        ["say", note % ("updated", "1") * 500],
+    ]
+    probe = MODERN if era == "modern" else error(-32601)
+    answers = {"server/discover": probe, "initialize": INITIALIZED, READ: [[*steps], ONE]}
+    events: list[Event] = []
+
+    async def body() -> None:
+        async with (
+            Stage(answers=answers) as stage,
+            asking(None, **stage.command, changed=events.append) as alpha,
+        ):
+            await alpha.read()
+            assert events == [Event("alpha", Change.LIST)]
+            stage.order("go")
+            await alpha.read()
+            assert events[1:] == [Event("alpha", Change.RESOURCE, "x://1")] * 500
 
     run(body)
 
