@@ -44,7 +44,8 @@ from mcp_federator.upstream.transport import Call, Changed, Exchange, ForgottenE
 STRAYS_EVERY: Final = 10.0
 """Seconds between two log lines about what was passed over."""
 
-_NOT_CANCELLED: Final = frozenset({INITIALIZE, Method.DISCOVER})
+_FIRST_WORDS: Final = frozenset({INITIALIZE, Method.DISCOVER})
+_NOT_CANCELLED: Final = _FIRST_WORDS
 """`initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation), and while nothing answers a
 probe, we may be talking to a server that has to see `initialize` before any notification."""
 
@@ -306,7 +307,16 @@ class Stdio:
             await self._renew()
             talk = None
         self._unopened = True
-        exchange = await self._exchange(call, lease)
+        try:
+            exchange = await self._exchange(call, lease)
+        except UpstreamFailure as failure:
+            if talk is None or failure.reason is not Reason.UNREACHABLE:
+                raise
+            # It was slow: it read the probe when we had ceased to wait for its answer, and ended.
+            if self._talk is talk:
+                await self._renew()
+            talk = None
+            exchange = await self._exchange(call, lease)
         self._unopened = False
         refused = exchange.reply is not None and exchange.reply.error is not None
         if refused and talk is not None and not talk.late_modern:
@@ -383,9 +393,11 @@ class Stdio:
         self._talk = None
         reason, now = Reason.UNREACHABLE, self._clock()
         by_itself = not talk.process.told
-        if by_itself and talk.asked == {Method.DISCOVER} and not self._excused:
-            # Old servers end when they see anything before `initialize`: that is silence, as to era.
-            self._excused, reason = True, Reason.TIMEOUT
+        if by_itself and Method.DISCOVER in talk.asked <= _FIRST_WORDS and not self._excused:
+            # Old servers end when they see anything before `initialize`.
+            self._excused = True
+            if INITIALIZE not in talk.asked:
+                reason = Reason.TIMEOUT  # that is silence, as to era
         elif by_itself:
             self._excused = False
             self._restarts.ended(now - talk.began, now)

@@ -799,6 +799,30 @@ def test_a_legacy_process(run: Run, probe: Any, starts: int) -> None:
     run(body)
 
 
+def test_a_slow_process_that_ends_at_the_probe(run: Run) -> None:
+    """It reads the probe when the handshake was sent behind it: that is done again, in a process of its own."""
+    answers = {"server/discover": [["wait", "go"], ["leave", 1]], "initialize": INITIALIZED}
+
+    async def body() -> None:
+        async with (
+            Stage(answers=answers) as stage,
+            asking(None, **stage.command, probe_timeout=Duration(SOON)) as alpha,
+        ):
+            asked = asyncio.create_task(alpha.read())
+            await stage.got("server/discover")
+            stdio = alpha.client._transport
+            assert isinstance(stdio, Stdio)
+            async with asyncio.timeout(PATIENCE):
+                while stdio._talk is not None and stdio._talk.is_new:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.01)
+            stage.order("go")
+            assert members(await asked)["contents"][0]["text"] == "one"
+            assert len(stage.born) == 2
+            assert alpha.client.status.era is Era.LEGACY
+
+    run(body)
+
+
 def test_a_slow_modern_process_is_not_taken_for_legacy(run: Run) -> None:
     """Its answer to the probe comes late, it refuses the handshake, and is then known for what it is."""
     answers = {"server/discover": [[["wait", "go"], *MODERN], MODERN], "initialize": error(-32601)}
