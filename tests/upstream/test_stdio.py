@@ -800,7 +800,7 @@ def test_a_legacy_process(run: Run, probe: Any, starts: int) -> None:
 
 
 def test_a_slow_process_that_ends_at_the_probe(run: Run) -> None:
-    """It reads the probe when the handshake was sent behind it: that is done again, in a process of its own."""
+    """It sees the probe after the handshake was sent: that is done again, in a process of its own."""
     answers = {"server/discover": [["wait", "go"], ["leave", 1]], "initialize": INITIALIZED}
 
     async def body() -> None:

@@ -334,6 +334,8 @@ def test_a_stream_keeps_no_session_from_ending() -> None:
             async with asyncio.timeout(PATIENCE):
                 await gets(wire)[0].gone.wait()
             await wire.arrived("None", 2)
+            assert [request.verb for request in wire.calls("None")] == ["GET", "DELETE"]
+            assert wire.calls("None")[1].header("mcp-session-id") == "S1"
             await alpha.read()
             await heard.until(lambda: len(heard) == 3)
             assert (heard, wire.opened) == ([LISTS, GAP, LISTS], 2)
