@@ -35,8 +35,8 @@ class LostError(UpstreamFailure):
     """The upstream does not know the session any more."""
 
 
-class Session(msgspec.Struct, frozen=True, eq=False):
-    """One session.
+class Session(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """One session; equal to itself alone.
 
     Attributes:
         id: None where the server keeps none; the handshake alone was needed.

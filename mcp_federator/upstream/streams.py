@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
+from weakref import WeakSet
 
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.model import Change, Event
@@ -72,7 +73,7 @@ class Streams:
         self._changed = changed
         self._jitter = jitter
         self._open: Together[None] = Together("stream")
-        self._refused: set[Session] = set()
+        self._refused: WeakSet[Session] = WeakSet()
         self._missed = False
         """A stream that was open is not, and since then none began to replace it."""
 
@@ -98,7 +99,6 @@ class Streams:
 
     def end(self, session: Session) -> None:
         """The session is over, and its stream with it."""
-        self._refused.discard(session)
         task = self._open.tasks.get(session)
         if task is not None:
             task.cancel()
