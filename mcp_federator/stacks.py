@@ -34,7 +34,7 @@ from mcp_federator.federation.prefix import problems
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Method
+from mcp_federator.model import Change, Event, Method
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
 from mcp_federator.upstream.repository import AnyClient, Repository, opened
@@ -160,7 +160,13 @@ class Federation:
         mapping = UriMapping(name, settings.prefix, settings.native_prefix)
         credentials = Credentials(self._secrets[0], settings.forward, settings.credential_headers)
         identity = _identity(name, settings, mapping.fingerprint, self._secrets[0])
-        make: Callable[..., AnyClient] = Client
+
+        def changed(event: Event) -> None:
+            cached.invalidate(event)
+            if event.change is not Change.RESOURCE:
+                client.forget()
+
+        make: Callable[..., AnyClient] = partial(Client, changed=changed)
         if settings.kind in {"repository", "directory"}:
             make = partial(Repository, mounted=await opened(name, settings))
         client = make(

@@ -1,10 +1,10 @@
 """The dialect of revisions 2025-11-25, 2025-06-18 and 2025-03-26, which open with `initialize`.
 
 Both sides are here, as in `modern`.  Toward upstreams: what is sent (`encode_initialize`, `call_params`,
-`call_headers`, `cancelled`), what comes back (`decode_initialize`, `decode_result`), and what is said to a
-server that asks us something (`answer_request`).  Toward clients: what they ask (`agreed_version`, `query`,
-`cancelled_id`) and what they are given (`encode_initialize_result`, `encode_answer`, `told`).  URIs pass as
-they are; prefixes are unknown here.
+`call_headers`, `listen_headers`, `cancelled`), what comes back (`decode_initialize`, `decode_result`), and
+what a server says of its own accord (`answer_request`, `change_of`).  Toward clients: what they ask
+(`agreed_version`, `query`, `cancelled_id`) and what they are given (`encode_initialize_result`,
+`encode_answer`, `told`).  URIs pass as they are; prefixes are unknown here.
 
 The revisions differ little in what we use: the version header came with 2025-06-18, batches exist in
 2025-03-26 alone.  2024-11-05 has the same messages; its own HTTP transport is spoken by nobody here.
@@ -14,13 +14,14 @@ on.  A session id comes from outside and goes back in a header: only visible ASC
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from mcp_federator import __version__
 from mcp_federator.errors import McpError, Reason, UpstreamError
-from mcp_federator.model import Answer, Method, Query, Trace
+from mcp_federator.model import Answer, Change, Event, Method, Query, Trace
 from mcp_federator.protocol.jsonrpc import Request, check_text
 from mcp_federator.protocol.modern import (
     ITEMS,
@@ -69,8 +70,18 @@ class _Asked(msgspec.Struct):
     id: msgspec.Raw = msgspec.Raw()
 
 
+class _Told(msgspec.Struct):
+    method: str
+    params: Any = None
+
+
 _INITIALIZED: Final = msgspec.json.Decoder(_Initialized)
 _ASKED: Final = msgspec.json.Decoder(_Asked)
+_TOLD: Final = msgspec.json.Decoder(_Told)
+_CHANGES: Final = {
+    "notifications/resources/list_changed": Change.LIST,
+    "notifications/resources/updated": Change.RESOURCE,
+}
 
 
 def encode_initialize(capabilities: bytes) -> bytes:
@@ -157,6 +168,18 @@ def call_headers(
     return headers
 
 
+def listen_headers(session: Mapping[str, str], place: str) -> dict[str, str]:
+    """The header fields that open the stream of a session, or take it up behind the event `place`.
+
+    `session` are those that go along with whatever belongs to it.  `place` is visible ASCII, `""` for none.
+    """
+    headers = {name: value for name, value in session.items() if name != "Content-Type"}
+    headers["Accept"] = "text/event-stream"
+    if place:
+        headers["Last-Event-ID"] = place
+    return headers
+
+
 def cancelled(id: int) -> bytes:  # noqa: A002 - the protocol's word
     """The notification that nobody waits for our call `id` any more (basic/utilities/cancellation)."""
     return b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}' % id
@@ -196,7 +219,7 @@ def answer_request(message: bytes) -> bytes | None:
     """
     try:
         asked = _ASKED.decode(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     id = bytes(asked.id)  # noqa: A001 - the protocol's word
     if _ID.fullmatch(id) is None:
@@ -205,6 +228,22 @@ def answer_request(message: bytes) -> bytes | None:
         return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % id
     error = b'{"code":%d,"message":"Method not found: this client has none"}' % Code.METHOD_NOT_FOUND
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (id, error)
+
+
+def change_of(upstream: str, message: bytes) -> Event | None:
+    """What a message that an upstream sent of its own accord says of a change; None where it says none.
+
+    The words are the same in either era.  An update that does not say of what may be one of any resource.
+    """
+    try:
+        told = _TOLD.decode(message)
+    except (ValueError, RecursionError):
+        return None
+    change = _CHANGES.get(told.method)
+    if change is not Change.RESOURCE:
+        return None if change is None else Event(upstream, change)
+    uri = _member(told.params, "uri")
+    return Event(upstream, change, uri if isinstance(uri, str) else None)
 
 
 def _member(value: Any, name: str) -> Any:

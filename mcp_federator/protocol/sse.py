@@ -17,6 +17,7 @@ MAX_LINES: Final = 250_000
 """How many lines a stream may have; each costs the same, also an empty one."""
 
 _BOM: Final = b"\xef\xbb\xbf"
+_MAX_DIGITS: Final = 15
 
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
@@ -33,16 +34,33 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
 class Decoder:
     """Turns the chunks of one stream, cut anywhere, into events.
 
-    `max_event_bytes` bounds the data of one event and the length of one line.
+    Args:
+        max_event_bytes: bounds the data of one event and the length of one line.
+        id: the last one of the connection that this one goes on from.
+        max_lines: how many the stream may have; infinity for one that is listened to for days.
+
+    Attributes:
+        id: the last one that came whole.
+        retry: milliseconds that the server asks us to wait before the next connection; None: it does not.
+        events: how many came, those without data not counted.
     """
 
-    def __init__(self, max_event_bytes: int) -> None:
+    def __init__(
+        self,
+        max_event_bytes: int,
+        id: str = "",  # noqa: A002 - the standard's word
+        max_lines: float = MAX_LINES,
+    ) -> None:
         self._limit = max_event_bytes
+        self._max_lines = max_lines
         self._line = bytearray()  # what has come of the line that has not ended yet
         self._data = bytearray()
         self._event = ""
-        self._id = ""
         self._lines = 0
+        self._id = id
+        self.id = id
+        self.retry: int | None = None
+        self.events = 0
         self._after_cr = False
         self._first = True
 
@@ -65,8 +83,8 @@ class Decoder:
             self._line += line
             if len(line) < len(piece):
                 self._lines += 1
-                if self._lines > MAX_LINES:
-                    raise ValueError(f"the stream has more than {MAX_LINES} lines")
+                if self._lines > self._max_lines:
+                    raise ValueError(f"the stream has more than {self._max_lines} lines")
                 event = self._take(bytes(self._line))
                 self._line.clear()
                 if event is not None:
@@ -87,11 +105,17 @@ class Decoder:
             self._event = value.decode(errors="replace")
         elif field == b"id" and b"\0" not in value:
             self._id = value.decode(errors="replace")
-        return None  # a comment has an empty field name; `retry` and unknown fields mean nothing to us
+        elif field == b"retry" and value.isdigit() and len(value) <= _MAX_DIGITS:
+            self.retry = int(value)
+        return None  # a comment has an empty field name; unknown fields mean nothing
 
     def _dispatch(self) -> ServerSentEvent | None:
         data, event = bytes(self._data), self._event
         self._data.clear()
         self._event = ""
+        self.id = self._id
         # The last line's end is not part of the data; without any line there is no event.
-        return ServerSentEvent(data[:-1], event or "message", self._id) if data else None
+        if not data:
+            return None
+        self.events += 1
+        return ServerSentEvent(data[:-1], event or "message", self._id)

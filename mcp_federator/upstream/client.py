@@ -40,7 +40,7 @@ from mcp_federator.upstream.sender import Sender
 from mcp_federator.upstream.sessions import LostError, Session
 from mcp_federator.upstream.stdio import Stdio
 from mcp_federator.upstream.streamable_http import StreamableHttp
-from mcp_federator.upstream.transport import Call, Exchange, StrangerError, Transport
+from mcp_federator.upstream.transport import Call, Changed, Exchange, StrangerError, Transport, unheard
 
 _Known = TypeVar("_Known")
 
@@ -103,6 +103,7 @@ class Client:
         budget: bytes of answers under way, of the whole process.
         slots: queries under way, of the whole process.
         lists: how far this client may walk a list by itself.
+        changed: is told of what the upstream says of changes.
 
     Raises:
         ConfigError: the URL, the TLS files or the proxy cannot be used.
@@ -121,6 +122,7 @@ class Client:
         budget: Budget,
         slots: Slots,
         lists: Lists = Lists(),  # noqa: B008 - frozen
+        changed: Changed = unheard,
     ) -> None:
         self._name = name
         self._timeout = settings.timeout
@@ -130,9 +132,9 @@ class Client:
         self._scope_of_nothing = Scope.PUBLIC if settings.cache.trust_public else Scope.PRIVATE
         budget = budget.share(settings.max_response_bytes)
         self._transport: Transport = (
-            Stdio(name, settings, budget=budget, clock=clock)
+            Stdio(name, settings, budget=budget, clock=clock, changed=changed)
             if settings.kind == "stdio"
-            else StreamableHttp(name, settings)
+            else StreamableHttp(name, settings, changed)
         )
         self._door = Door(mapping, settings.cache, max_ttl)
         self._dialect = Dialect(name, settings, credentials)
@@ -150,6 +152,7 @@ class Client:
             max_ttl=max_ttl,
             metrics=metrics,
             clock=clock,
+            changed=changed,
         )
         self._discovery = self._introduction.discovery
         self._sessions = self._introduction.sessions

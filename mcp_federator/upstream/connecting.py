@@ -10,6 +10,7 @@ Hazards:
 - aiohttp refuses header fields over 8,190 bytes unless told otherwise.
 """
 
+import socket
 import ssl
 import sys
 from collections.abc import Callable
@@ -27,8 +28,22 @@ _Loaded = TypeVar("_Loaded")
 _MAX_FIELD: Final = 64 << 10
 _MAX_FIELDS: Final = 256
 
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""Two minutes until a connection to a host that has gone is known to be broken."""
+
 # Older interpreters leave TLS connections open that the other side has closed; newer ones warn when asked.
 _CLEAN_UP_CLOSED: Final = sys.version_info < (3, 12, 8) or (3, 13, 0) <= sys.version_info < (3, 13, 1)
+
+
+def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    # A stream may be silent for hours: only so it is learnt that nobody is there any more.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
 
 
 class Pools:
@@ -45,6 +60,7 @@ class Pools:
             return aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=0,
+                    socket_factory=_new_socket,
                     ssl=True if tls is None else tls,
                     force_close=force_close,
                     enable_cleanup_closed=_CLEAN_UP_CLOSED,

@@ -30,7 +30,8 @@ from mcp_federator.upstream.discovery import Discovery, Known
 from mcp_federator.upstream.door import Door
 from mcp_federator.upstream.sender import Sender
 from mcp_federator.upstream.sessions import Session, Sessions
-from mcp_federator.upstream.transport import NO_ENDPOINT, Exchange, StrangerError, Transport
+from mcp_federator.upstream.streams import Streams
+from mcp_federator.upstream.transport import NO_ENDPOINT, Changed, Exchange, StrangerError, Transport
 
 _END_PATIENCE: Final = 2.0
 """Seconds that sessions may take to end when the upstream is closed."""
@@ -56,6 +57,7 @@ class Introduction:
         max_ttl: seconds that anything said may be believed.
         metrics: is told what the upstream is.
         clock: seconds, never going back.
+        changed: is told of gaps in what the upstream says of changes.
 
     Attributes:
         discovery: what is known of it.
@@ -75,6 +77,7 @@ class Introduction:
         max_ttl: float,
         metrics: Metrics,
         clock: Callable[[], float],
+        changed: Changed,
     ) -> None:
         self._name = name
         self._timeout = settings.timeout
@@ -94,18 +97,22 @@ class Introduction:
             learnt=self._tell,
         )
         self._last_told = ("", "")
+        self._streams = Streams(name, transport, changed)
         self.sessions = Sessions(
             self._establish,
             self._end,
+            used=self._streams.want,
+            over=self._streams.end,
             partition=credentials.partition,
             incarnation=lambda: transport.incarnation,
             clock=clock,
         )
 
     async def close(self) -> None:
-        """Cancel the probes, and end the sessions."""
+        """Cancel the probes, and end the sessions with their streams."""
         await self.discovery.close()
         await self.sessions.close(asyncio.get_running_loop().time() + _END_PATIENCE)
+        await self._streams.close()
 
     async def _discover(self, caller: Caller) -> Known:
         deadline = asyncio.get_running_loop().time() + self._timeout

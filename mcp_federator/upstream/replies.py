@@ -28,23 +28,23 @@ _MAX_FIRST_EVENT: Final = 64 << 10
 
 _SLICE: Final = 4 << 10
 
-Answer = Callable[[bytes], Awaitable[None]]
-"""Sends our answer to a request of the server."""
+Hear = Callable[[bytes], Awaitable[None]]
+"""Takes what a legacy server says of its own accord."""
 
 
-async def read(response: aiohttp.ClientResponse, call: Call, lease: Lease, answer: Answer) -> Reply:
+async def read(response: aiohttp.ClientResponse, call: Call, lease: Lease, hear: Hear) -> Reply:
     """The response to our call; raises ValueError where what comes is something else."""
     match response.content_type:
         case "application/json":
             body = await _whole(response, lease)
             if not call.legacy:
                 return await aside(len(body), lambda body: decode_reply(body, call.id), body)
-            reply = await _from_legacy(body, call.id, answer)
+            reply = await _from_legacy(body, call.id, hear)
             if reply is None:
                 raise ValueError("the message is no response")
             return reply
         case "text/event-stream":
-            return await _from_stream(response, call, lease, answer)
+            return await _from_stream(response, call, lease, hear)
         case other:
             hint = f", {NO_ENDPOINT}" if other == "text/html" else ""
             raise ValueError(f"HTTP {response.status} with content type {other}{hint}")
@@ -77,8 +77,8 @@ async def _whole(response: aiohttp.ClientResponse, lease: Lease) -> bytes:
     return b"".join(chunks)
 
 
-async def _from_stream(response: aiohttp.ClientResponse, call: Call, lease: Lease, answer: Answer) -> Reply:
-    """The response among the messages of a stream; nobody waits for the notifications."""
+async def _from_stream(response: aiohttp.ClientResponse, call: Call, lease: Lease, hear: Hear) -> Reply:
+    """The response among the messages of a stream; a modern server's notifications concern the call alone."""
     decoder = sse.Decoder(lease.limit)
     while chunk := await response.content.readany():
         lease.take(len(chunk))
@@ -87,7 +87,7 @@ async def _from_stream(response: aiohttp.ClientResponse, call: Call, lease: Leas
                 if event.event != "message":
                     continue
                 if call.legacy:
-                    reply = await _from_legacy(event.data, call.id, answer)
+                    reply = await _from_legacy(event.data, call.id, hear)
                 else:
                     reply = await _message(event.data, call.id)
                 if reply is not None:
@@ -97,15 +97,15 @@ async def _from_stream(response: aiohttp.ClientResponse, call: Call, lease: Leas
     raise ValueError("the stream ended without an answer")
 
 
-async def _from_legacy(body: bytes, number: int, answer: Answer) -> Reply | None:
+async def _from_legacy(body: bytes, number: int, hear: Hear) -> Reply | None:
     """The response among the messages of a body or an event; requests are answered in their order."""
     found = None
     for message in await aside(len(body), legacy.messages, body):
         reply = await _message(message, number)
         if reply is not None:
             found = reply
-        elif (told := legacy.answer_request(message)) is not None:
-            await answer(told)
+        else:
+            await hear(message)
     return found
 
 

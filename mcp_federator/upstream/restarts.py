@@ -1,4 +1,4 @@
-"""When a process that ended by itself may be started again.
+"""When what ended by itself may be begun again: a process, a stream.
 
 Pure: time comes in as `now`, chance as `jitter`.
 """

@@ -8,6 +8,7 @@ Hazards:
 - Authorization contexts are as many as there are tokens.  What is kept is bounded, and what falls out is
   ended at the upstream too, where it would live on.
 - A session says who is meant by it: it is never used for another context.
+- What is done for a session while it is kept does not count as its use, or none would ever rest.
 """
 
 import asyncio
@@ -34,8 +35,8 @@ class LostError(UpstreamFailure):
     """The upstream does not know the session any more."""
 
 
-class Session(msgspec.Struct, frozen=True):
-    """One session.
+class Session(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """One session; equal to itself alone.
 
     Attributes:
         id: None where the server keeps none; the handshake alone was needed.
@@ -67,6 +68,9 @@ class Sessions:
     Args:
         establish: opens a session with this caller's credentials; raises `UpstreamFailure`.
         end: tells the upstream that a session is over; raises `UpstreamFailure`.
+        used: told of a session whenever it is used, with what to call if the upstream does not know it any
+            more.
+        over: told that a session will not be used again.
         partition: whose credentials a caller's are.
         incarnation: the transport's, now.
         clock: seconds, never going back.
@@ -77,12 +81,16 @@ class Sessions:
         establish: Callable[[Caller], Awaitable[Session]],
         end: Callable[[Session], Awaitable[None]],
         *,
+        used: Callable[[Session, Callable[[], None]], None],
+        over: Callable[[Session], None],
         partition: Callable[[Caller], bytes],
         incarnation: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
         self._establish = establish
         self._tell_end = end
+        self._used = used
+        self._over = over
         self._partition = partition
         self._incarnation = incarnation
         self._clock = clock
@@ -107,16 +115,14 @@ class Sessions:
             if kept.session.incarnation == self._incarnation():
                 kept.used = self._clock()
                 self._kept.move_to_end(key)
+                self._used(kept.session, lambda: self._lose(key, kept.session))
                 return kept.session
-            del self._kept[key]  # nobody is there to be told of its end
+            self._drop(key)  # nobody is there to be told of its end
         return await self._opening.result(self._opening.start(key, lambda: self._open(key, caller)), deadline)
 
     def lose(self, caller: Caller, session: Session) -> None:
         """The upstream does not know this session any more; nothing happens where there is a newer one."""
-        key = self._partition(caller)
-        kept = self._kept.get(key)
-        if kept is not None and kept.session is session:
-            del self._kept[key]
+        self._lose(self._partition(caller), session)
 
     def end_idle(self) -> None:
         """End what has rested too long, and look again when the next one will have."""
@@ -132,7 +138,7 @@ class Sessions:
                 oldest.used = now
                 self._kept.move_to_end(key)
             else:
-                self._end(self._kept.pop(key).session)
+                self._end(self._drop(key))
 
     async def close(self, deadline: float) -> None:
         """End all sessions; what has not ended by `deadline` is left to the upstream's own patience."""
@@ -140,7 +146,7 @@ class Sessions:
             self._timer.cancel()
         await self._opening.close()
         while self._kept:
-            self._end(self._kept.popitem()[1].session)
+            self._end(self._drop(next(iter(self._kept))))
         with suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await asyncio.shield(asyncio.gather(*self._ending))
@@ -152,9 +158,20 @@ class Sessions:
         session = await self._establish(caller)
         self._kept[key] = _Kept(session, self._clock())
         while len(self._kept) > MAX_SESSIONS:
-            self._end(self._kept.popitem(last=False)[1].session)
+            self._end(self._drop(next(iter(self._kept))))
         if self._timer is None:
             self._look_again(MAX_REST)
+        self._used(session, lambda: self._lose(key, session))
+        return session
+
+    def _lose(self, key: bytes, session: Session) -> None:
+        kept = self._kept.get(key)
+        if kept is not None and kept.session is session:
+            self._drop(key)
+
+    def _drop(self, key: bytes) -> Session:
+        session = self._kept.pop(key).session
+        self._over(session)
         return session
 
     def _look_again(self, seconds: float) -> None:

@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from pathlib import PurePath
 from typing import Final
 
@@ -30,19 +31,21 @@ from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.model import Method
+from mcp_federator.protocol import sse
 from mcp_federator.protocol.jsonrpc import UnfitError, decode_reply
-from mcp_federator.protocol.legacy import INITIALIZE, answer_request, cancelled, messages
+from mcp_federator.protocol.legacy import INITIALIZE, answer_request, cancelled, change_of, messages
 from mcp_federator.protocol.lines import Lines, TooLong, head_of, likely_id, one_line
 from mcp_federator.upstream.limits import Budget, FullError, Lease, TooLargeError
 from mcp_federator.upstream.process import Process, environment
 from mcp_federator.upstream.restarts import Restarts
 from mcp_federator.upstream.stderr import Stderr
-from mcp_federator.upstream.transport import Call, Exchange, ForgottenError
+from mcp_federator.upstream.transport import Call, Changed, Exchange, ForgottenError, unheard
 
 STRAYS_EVERY: Final = 10.0
 """Seconds between two log lines about what was passed over."""
 
-_NOT_CANCELLED: Final = frozenset({INITIALIZE, Method.DISCOVER})
+_FIRST_WORDS: Final = frozenset({INITIALIZE, Method.DISCOVER})
+_NOT_CANCELLED: Final = _FIRST_WORDS
 """`initialize` must not be cancelled (2025-11-25, basic/utilities/cancellation), and while nothing answers a
 probe, we may be talking to a server that has to see `initialize` before any notification."""
 
@@ -65,8 +68,11 @@ class _Talk:
 
     process: Process
 
-    def __init__(self, name: str, limit: int, budget: Budget, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, limit: int, budget: Budget, clock: Callable[[], float], changed: Changed
+    ) -> None:
         self._name = name
+        self._changed = changed
         self._limit = limit
         self._budget = budget
         self._clock = clock
@@ -141,18 +147,21 @@ class _Talk:
         for message in batch:
             head = head_of(message)
             if head.spontaneous:
-                self._answer(message)
+                self._hear(message)
             elif head.answers is not None and self._waits(head.answers) is not None:
                 self._give(head.answers, message)
             else:
                 self._ignored += 1
                 self._note_late(head.answers, message)
 
-    def _answer(self, message: bytes) -> None:
-        """Answer a request of the server, unless it does not read what we say."""
+    def _hear(self, message: bytes) -> None:
+        """Answer a request of the server, unless it does not read what we say; tell of a change."""
         answer = answer_request(message)
-        if answer is not None and self.process.has_room:
-            self.process.offer(one_line(answer))
+        if answer is not None:
+            if self.process.has_room:
+                self.process.offer(one_line(answer))
+        elif (event := change_of(self._name, message)) is not None:
+            self._changed(event)
 
     def _give(self, number: int, message: bytes) -> None:
         waiting = self._waiting[number]
@@ -211,6 +220,7 @@ class Stdio:
         settings: its part of the configuration.
         budget: bytes of answers under way, of the whole process.
         clock: seconds, never going back.
+        changed: is told of what the process says of changes.
 
     Attributes:
         address: the program's name; its path and arguments may be secrets.
@@ -226,8 +236,10 @@ class Stdio:
         *,
         budget: Budget,
         clock: Callable[[], float] = time.monotonic,
+        changed: Changed = unheard,
     ) -> None:
         self._name = name
+        self._changed = changed
         self._settings = settings
         self._budget = budget
         self._clock = clock
@@ -278,6 +290,13 @@ class Stdio:
             raise self._failure(Reason.UNREACHABLE, "it does not read any more") from None
         talk.asked.add("")
 
+    async def listen(
+        self, headers: Mapping[str, str], decoder: sse.Decoder, begins: Callable[[], None]
+    ) -> int:
+        """See `Transport.listen`; over stdio there is no stream beside stdout."""
+        del headers, decoder, begins
+        return HTTPStatus.METHOD_NOT_ALLOWED
+
     async def end(self, headers: Mapping[str, str], deadline: float) -> None:
         """See `Transport.end`; over stdio a session is the process."""
 
@@ -288,7 +307,16 @@ class Stdio:
             await self._renew()
             talk = None
         self._unopened = True
-        exchange = await self._exchange(call, lease)
+        try:
+            exchange = await self._exchange(call, lease)
+        except UpstreamFailure as failure:
+            if talk is None or failure.reason is not Reason.UNREACHABLE:
+                raise
+            # It was slow: it read the probe when we had ceased to wait for its answer, and ended.
+            if self._talk is talk:
+                await self._renew()
+            talk = None
+            exchange = await self._exchange(call, lease)
         self._unopened = False
         refused = exchange.reply is not None and exchange.reply.error is not None
         if refused and talk is not None and not talk.late_modern:
@@ -336,7 +364,7 @@ class Stdio:
 
     async def _start(self) -> _Talk:
         settings = self._settings
-        talk = _Talk(self._name, settings.max_response_bytes, self._budget, self._clock)
+        talk = _Talk(self._name, settings.max_response_bytes, self._budget, self._clock, self._changed)
         try:
             talk.process = await Process.start(
                 self._name,
@@ -367,9 +395,11 @@ class Stdio:
         self._talk = None
         reason, now = Reason.UNREACHABLE, self._clock()
         by_itself = not talk.process.told
-        if by_itself and talk.asked == {Method.DISCOVER} and not self._excused:
-            # Old servers end when they see anything before `initialize`: that is silence, as to era.
-            self._excused, reason = True, Reason.TIMEOUT
+        if by_itself and Method.DISCOVER in talk.asked <= _FIRST_WORDS and not self._excused:
+            # Old servers end when they see anything before `initialize`.
+            self._excused = True
+            if INITIALIZE not in talk.asked:
+                reason = Reason.TIMEOUT  # that is silence, as to era
         elif by_itself:
             self._excused = False
             self._restarts.ended(now - talk.began, now)

@@ -7,6 +7,7 @@ Hazards:
 - Whoever leaves early must close the connection: that is how the upstream learns of it ("Cancellation").  In
   the legacy revisions a disconnect says nothing, and a message of its own is needed.
 - A legacy server may hold its reply back until what it asks us on the stream was answered.
+- What it says of changes may come on any of its streams, each time on one of them.
 - Keep-alives and progress must not extend the wait: one deadline covers all of a call.
 - A connection may be dead already when it is used.  aiohttp repeats no POST; we do, once, on a connection of
   its own.
@@ -17,7 +18,7 @@ Hazards:
 import asyncio
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -30,14 +31,14 @@ from yarl import URL
 from mcp_federator.config import Tls, Upstream
 from mcp_federator.errors import ConfigError, Reason, UpstreamFailure
 from mcp_federator.log import clean
-from mcp_federator.protocol import legacy
+from mcp_federator.protocol import legacy, sse
 from mcp_federator.protocol.jsonrpc import Reply, UnfitError
 from mcp_federator.protocol.vocabulary import SESSION_HEADER
 from mcp_federator.upstream.connecting import Pools, proxy_for, tls_context
 from mcp_federator.upstream.hold import retry_after
 from mcp_federator.upstream.limits import FullError, Lease, TooLargeError
 from mcp_federator.upstream.replies import names_endpoint, read, to_end
-from mcp_federator.upstream.transport import Call, Exchange, StrangerError
+from mcp_federator.upstream.transport import Call, Changed, Exchange, StrangerError, unheard
 
 MAX_REDIRECTS: Final = 3
 
@@ -69,8 +70,9 @@ class StreamableHttp:
     kind = "streamable_http"
     incarnation = 0
 
-    def __init__(self, name: str, settings: Upstream) -> None:
+    def __init__(self, name: str, settings: Upstream, changed: Changed = unheard) -> None:
         self._name = name
+        self._changed = changed
         self._settings = settings
         try:
             url = settings.url or ""
@@ -128,6 +130,40 @@ class StreamableHttp:
     async def end(self, headers: Mapping[str, str], deadline: float) -> None:
         """See `Transport.end`; servers may refuse it (2025-11-25, basic/transports, "Session Management")."""
         await self._tell("DELETE", None, headers, deadline)
+
+    async def listen(
+        self, headers: Mapping[str, str], decoder: sse.Decoder, begins: Callable[[], None]
+    ) -> int:
+        """See `Transport.listen`.  It is none of `max_connections`, which are for calls."""
+        with self._named():
+            async with asyncio.timeout(self._settings.timeout):
+                response = await self._send("GET", None, legacy.listen_headers(headers, decoder.id))
+            try:
+                if response.status != HTTPStatus.OK:
+                    return response.status
+                if response.content_type != "text/event-stream":
+                    return HTTPStatus.METHOD_NOT_ALLOWED
+                begins()
+                while chunk := await response.content.readany():
+                    for event in decoder.feed(chunk):
+                        if event.event == "message":
+                            await self._hear_all(event.data, headers)
+                return response.status
+            finally:
+                response.close()
+
+    async def _hear_all(self, data: bytes, headers: Mapping[str, str]) -> None:
+        with suppress(ValueError):  # what is no JSON says nothing
+            for message in legacy.messages(data):
+                await self._hear(message, headers)
+
+    async def _hear(self, message: bytes, headers: Mapping[str, str]) -> None:
+        """Take what a legacy server says of its own accord; `headers` are those of its session."""
+        answer = legacy.answer_request(message)
+        if answer is not None:
+            await self._say(answer, headers)
+        elif (event := legacy.change_of(self._name, message)) is not None:
+            self._changed(event)
 
     async def _tell(self, verb: str, body: bytes | None, headers: Mapping[str, str], deadline: float) -> None:
         with self._named():
@@ -275,7 +311,7 @@ class StreamableHttp:
         """The JSON-RPC response; None where the status says "failed" and the body does not say why."""
         failed = response.status >= HTTPStatus.BAD_REQUEST
         try:
-            return await read(response, call, lease, lambda body: self._say(body, call.headers))
+            return await read(response, call, lease, lambda message: self._hear(message, call.headers))
         except (TooLargeError, UnfitError, aiohttp.ClientError):
             if not failed:
                 raise

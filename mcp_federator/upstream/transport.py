@@ -3,17 +3,26 @@
 A transport carries JSON-RPC messages and knows nothing of resources; the client knows nothing of connections.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
 from mcp_federator.errors import UpstreamFailure
+from mcp_federator.model import Event
+from mcp_federator.protocol import sse
 from mcp_federator.protocol.jsonrpc import Reply
 from mcp_federator.upstream.limits import Lease
 
 NO_ENDPOINT: Final = "nothing answers MCP there: check the path of its URL"
 """What most often is the matter where a web server answers, but not as one of MCP."""
+Changed = Callable[[Event], None]
+"""Is told of each change that an upstream speaks of; it must return at once."""
+
+
+def unheard(event: Event) -> None:
+    """Does nothing of it."""
+    del event
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -103,6 +112,28 @@ class Transport(Protocol):
 
         Raises:
             UpstreamFailure: it could not be sent, or not in time.
+        """
+        ...
+
+    async def listen(
+        self, headers: Mapping[str, str], decoder: sse.Decoder, begins: Callable[[], None]
+    ) -> int:
+        """Open the stream of the session that these header fields belong to, and read it to its end.
+
+        What the server asks on it is answered, what it says of changes is told as everywhere.
+
+        Args:
+            headers: those of the session.
+            decoder: takes the stream apart; its id is the place to go on from.
+            begins: called when it is open.
+
+        Returns:
+            The HTTP status: 200 where it was a stream and has ended in order, else of the refusal; 405 too
+            where no stream came with a status that promised one.
+
+        Raises:
+            UpstreamFailure: no connection, no answer in time, or a stream that broke.
+            ValueError: see `sse.Decoder.feed`.
         """
         ...
 

@@ -1,15 +1,42 @@
 """Legacy upstreams behind the whole product: what modern clients notice of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.instruments.fronted import DISCOVER, INCOMPLETE, LIST, READ, Clock, run
-from tests.instruments.house import House, house
-from tests.instruments.wire import Answer, Answers, Wire, contents, discovered, error, page, reply, result
+from tests.instruments import legacy
+from tests.instruments.fronted import (
+    DISCOVER,
+    INCOMPLETE,
+    LIST,
+    PATIENCE,
+    READ,
+    Clock,
+    after,
+    choosing,
+    run,
+    text,
+)
+from tests.instruments.house import House, configured, house
+from tests.instruments.wire import (
+    Answer,
+    Answers,
+    End,
+    Received,
+    Step,
+    Wire,
+    contents,
+    discovered,
+    error,
+    page,
+    reply,
+    result,
+    stream,
+)
 from tests.upstream.legacy_server import (
     INITIALIZE,
     INITIALIZED,
@@ -155,5 +182,207 @@ def test_an_upgrade_and_a_downgrade_cost_no_request() -> None:
                     assert INCOMPLETE not in listed.result["_meta"]
                     (told,) = (await it.status())["upstreams"]
                     assert told["era"] == era
+
+    run(body())
+
+
+# Changes that legacy servers tell of.
+
+INVALIDATIONS = "mcp_federator_invalidations_total"
+KEPT = {"cache": {"default_ttl": "1h", "default_scope": "public"}}
+
+
+class Telling(LegacyWire):
+    """A legacy server that says on its stream, when a test wants it, that something changed."""
+
+    def __init__(self, answers: dict[str, Answers]) -> None:
+        super().__init__(one() | {"None": choosing(self._own)} | answers)
+        self._words: list[bytes] = []
+        self._news = asyncio.Event()
+
+    def tell(self, method: str, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": f"notifications/resources/{method}", "params": params}
+        self._words.append(b"data: %b\n\n" % json.dumps(message).encode())
+        self._news.set()
+
+    def _own(self, request: Received) -> Answer:
+        return self._speak if request.verb == "GET" else reply(status=202, content_type=None)
+
+    def _speak(self, request: Received) -> Iterable[Step]:
+        head, *_ = stream()(request)
+        yield head
+        while True:
+            yield self._news
+            self._news.clear()
+            for words in self._words:
+                yield b"%x\r\n%b\r\n" % (len(words), words)
+            self._words.clear()
+
+
+async def counted(it: House, reason: str, count: int = 1) -> None:
+    """Until so many events of `alpha` were heard; each look is a round trip."""
+    async with asyncio.timeout(PATIENCE):
+        while await it.samples(INVALIDATIONS, upstream="alpha", reason=reason) < count:
+            pass
+
+
+def numbered(method: str) -> list[Answer]:
+    """Answers to a read or a list, which tell one from the next."""
+    if method == READ:
+        return [result({"contents": [{"uri": "x://1", "text": f"v{n}"}]}) for n in (1, 2, 3)]
+    return [result({"resources": [{"uri": f"x://v{n}", "name": "n"}]}) for n in (1, 2, 3)]
+
+
+async def seen(it: House, method: str) -> str:
+    """Which answer a client gets: the end of its text or its URI."""
+    found = text(await it.read("alpha+x://1")) if method == READ else (await it.page()).uris[0]
+    return found[-2:]
+
+
+TOLD = pytest.mark.parametrize(
+    ("method", "told", "reason"), [(READ, "updated", "updated"), (LIST, "list_changed", "list_changed")]
+)
+
+
+@TOLD
+def test_a_change_drops_what_is_kept(method: str, told: str, reason: str) -> None:
+    """A copy that would live for an hour is asked for again once its server says that it changed."""
+
+    async def body() -> None:
+        async with (
+            Telling({method: numbered(method)}) as alpha,
+            house({"alpha": {"url": alpha.url, **KEPT}}) as it,
+        ):
+            assert [await seen(it, method) for _ in range(3)] == ["v1"] * 3
+            alpha.tell(told, uri="x://1")
+            await counted(it, reason)
+            assert [await seen(it, method) for _ in range(3)] == ["v2"] * 3
+            assert len(alpha.calls(method)) == 2
+
+    run(body())
+
+
+@TOLD
+def test_H28_a_change_overtakes_a_fetch(method: str, told: str, reason: str) -> None:
+    """What was fetched before a change and comes after it is told to its asker, and not kept."""
+
+    async def body() -> None:
+        go = asyncio.Event()
+        first, *others = numbered(method)
+        async with (
+            Telling({method: [after(go, first), *others]}) as alpha,
+            house({"alpha": {"url": alpha.url, **KEPT}}) as it,
+        ):
+            asked = asyncio.create_task(seen(it, method))
+            await alpha.arrived(method)
+            alpha.tell(told, uri="x://1")
+            await counted(it, reason)
+            assert await seen(it, method) == "v2"
+            go.set()
+            assert await asked == "v1"
+            assert [await seen(it, method) for _ in range(3)] == ["v2"] * 3
+            assert len(alpha.calls(method)) == 2
+
+    run(body())
+
+
+def test_a_change_of_another_resource_costs_nothing() -> None:
+    """Only what changed is asked for again."""
+
+    async def body() -> None:
+        async with (
+            Telling({READ: numbered(READ)}) as alpha,
+            house({"alpha": {"url": alpha.url, **KEPT}}) as it,
+        ):
+            await seen(it, READ)
+            alpha.tell("updated", uri="x://2")
+            alpha.tell("list_changed")
+            await counted(it, "list_changed")
+            assert await seen(it, READ) == "v1"
+
+    run(body())
+
+
+def test_a_gap_makes_stale_and_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stream that broke everything is asked for again, and may stand in for a failure."""
+    monkeypatch.setattr("mcp_federator.upstream.restarts.FIRST", 0.001)
+    plays = [stream(b'data: {"jsonrpc":"2.0","method":"notifications/x"}\n\n'), stream(End.HOLD)]
+    answers = one() | {READ: [numbered(READ)[0], reply(status=503)]}
+
+    async def body() -> None:
+        broken = asyncio.Event()
+
+        def own(request: Received) -> Answer:
+            if request.verb != "GET":
+                return reply(status=202, content_type=None)
+            return after(broken, plays.pop(0)) if len(plays) == 2 else plays[0]
+
+        async with (
+            LegacyWire(answers | {"None": choosing(own)}) as alpha,
+            house({"alpha": {"url": alpha.url, **KEPT}}) as it,
+        ):
+            assert await seen(it, READ) == "v1"
+            assert await seen(it, READ) == "v1"
+            broken.set()
+            await counted(it, "gap")
+            stale = await it.read("alpha+x://1")
+            assert (text(stale), stale.result["ttlMs"]) == ("v1", 0)
+            assert "stale-if-error" in stale.cache_status
+            assert len(alpha.calls(READ)) == 2
+
+    run(body())
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_what_a_real_legacy_server_tells_is_heard(transport: str) -> None:
+    """The SDK's mcp 1.30 says that its list changed, over both transports: a kept list is asked for again."""
+
+    async def body(upstream: dict[str, Any]) -> None:
+        async with house({"alpha": {**upstream, **KEPT}}) as it:
+
+            async def whole() -> list[str]:
+                uris: list[str] = []
+                listed = await it.page()
+                while True:
+                    uris += listed.uris
+                    cursor = listed.result.get("nextCursor")
+                    if cursor is None:
+                        return uris
+                    listed = await it.page(cursor)
+
+            before = await whole()
+            assert await whole() == before
+            number = 0
+            # A server tells nobody while no stream is open, which comes to be behind our back.
+            while not await it.samples(INVALIDATIONS, upstream="alpha", reason="list_changed"):
+                number += 1
+                assert text(await it.read(f"alpha+file:///notes/new-{number}.md"))
+            assert f"alpha+file:///notes/new-{number}.md" in await whole()
+
+    if transport == "stdio":
+        run(body(legacy.stdio_server()))
+    else:
+        with legacy.http_server() as url:
+            run(body({"url": url}))
+
+
+def test_a_reload_and_the_end_leave_no_stream() -> None:
+    """An upstream that is configured anew has one stream again, and none when all is over."""
+
+    async def body() -> None:
+        async with Telling({}) as alpha:
+            async with house({"alpha": {"url": alpha.url, **KEPT}}, server={"grace": 0}) as it:
+                await alpha.arrived("None", 1)
+                await it.app._federation.apply(configured({"alpha": alpha.url}, server={"grace": 0}))
+                await it.read("alpha+x://1")
+                await alpha.arrived("None", 2)
+                first, *_ = (request for request in alpha.received if request.verb == "GET")
+                async with asyncio.timeout(PATIENCE):
+                    await first.gone.wait()
+            opened = [request for request in alpha.received if request.verb == "GET"]
+            assert len(opened) == 2
+            async with asyncio.timeout(PATIENCE):
+                for request in opened:
+                    await request.gone.wait()
 
     run(body())

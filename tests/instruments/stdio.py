@@ -70,6 +70,7 @@ class Stage:
         }
         self._news = asyncio.Event()
         self._alive: set[asyncio.StreamWriter] = set()
+        self._listening: set[asyncio.Task[None]] = set()
         self._seen: Counter[str] = Counter()
         self.born: list[int] = []
         self.received: list[dict[str, Any]] = []
@@ -77,7 +78,7 @@ class Stage:
     async def __aenter__(self) -> Self:
         self._directory = tempfile.mkdtemp()
         self._path = f"{self._directory}/s"
-        self._server = await asyncio.start_unix_server(self._listen, self._path, limit=64 << 20)
+        self._server = await asyncio.start_unix_server(self._meet, self._path, limit=64 << 20)
         return self
 
     async def __aexit__(
@@ -90,6 +91,8 @@ class Stage:
             self._server.close()
             for writer in self._alive:
                 writer.close()
+            # One that came while we looked has a task all the same.
+            await asyncio.gather(*self._listening)
             shutil.rmtree(self._directory)
 
     def upstream(self, **settings: Any) -> Upstream:
@@ -133,9 +136,15 @@ class Stage:
                 self._news.clear()
                 await self._news.wait()
 
-    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # At once: until a task had its first turn, a child that runs would count for one that is gone.
         self._alive.add(writer)
         writer.write(json.dumps(self._plan).encode() + b"\n")
+        task = asyncio.get_running_loop().create_task(self._listen(reader, writer))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await _line(reader):
                 what, value = json.loads(line)

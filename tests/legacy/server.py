@@ -2,7 +2,8 @@
 
 Runs in an environment of its own, for the SDK's two generations cannot share one: `python server.py stdio`,
 or `python server.py http PORT`, which prints one line when it listens.  Ten resources on pages of four, and a
-template; a read of anything else is -32002.
+template; a read of anything else is -32002, but for `file:///notes/new…`: that makes the note, and tells that
+the list has changed.
 """
 
 import base64
@@ -44,6 +45,9 @@ async def list_templates() -> list[types.ResourceTemplate]:
 async def read_resource(uri) -> list[ReadResourceContents]:
     if str(uri) == BLOB:
         return [ReadResourceContents(content=base64.b64decode("H4sIAAAA"), mime_type="application/gzip")]
+    if str(uri).startswith("file:///notes/new"):
+        TEXTS[str(uri)] = "new note"
+        await server.request_context.session.send_resource_list_changed()
     if str(uri) not in TEXTS:
         raise McpError(types.ErrorData(code=-32002, message="Resource not found", data={"uri": str(uri)}))
     return [ReadResourceContents(content=TEXTS[str(uri)], mime_type="text/markdown")]

@@ -4,10 +4,10 @@ from typing import Any
 import mcp_types
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_federator.model import Method, Query, Retry, Scope, Trace
+from mcp_federator.model import Change, Event, Method, Query, Retry, Scope, Trace
 from mcp_federator.protocol.legacy import (
     INITIALIZED,
     SPOKEN,
@@ -15,9 +15,11 @@ from mcp_federator.protocol.legacy import (
     call_headers,
     call_params,
     cancelled,
+    change_of,
     decode_initialize,
     decode_result,
     encode_initialize,
+    listen_headers,
     messages,
     session_id,
 )
@@ -233,7 +235,55 @@ def test_what_is_answered(message: dict[str, Any], answer: Any) -> None:
         assert said == answer
 
 
+@pytest.mark.parametrize(
+    ("message", "event"),
+    [
+        ({"method": "notifications/resources/list_changed"}, Event("alpha", Change.LIST)),
+        (
+            {"method": "notifications/resources/updated", "params": {"uri": "x://\u00e9"}},
+            Event("alpha", Change.RESOURCE, "x://\u00e9"),
+        ),
+        ({"method": "notifications/resources/updated"}, Event("alpha", Change.RESOURCE)),
+        ({"method": "notifications/tools/list_changed"}, None),
+        ({"method": "notifications/resources/List_changed"}, None),
+        ({"method": ["notifications/resources/list_changed"]}, None),
+        ({"id": 1, "result": {}}, None),
+    ],
+)
+def test_what_a_message_says_of_a_change(message: dict[str, Any], event: Event | None) -> None:
+    """Two notifications do; an update of nobody knows what may be one of anything."""
+    assert change_of("alpha", json.dumps({"jsonrpc": "2.0"} | message).encode()) == event
+
+
+DEEP = b'{"method":"notifications/resources/updated","params":' + b"[" * 100_000
+
+
 @given(st.binary())
+@example(DEEP)
+def test_no_bytes_break_the_listening(message: bytes) -> None:
+    """What is no message says nothing."""
+    assert change_of("alpha", message) is None
+
+
+@pytest.mark.parametrize("place", ["", "e/1"])
+def test_the_fields_that_open_a_stream(place: str) -> None:
+    """Those of the session, but that events are wanted and nothing is sent; and where to go on."""
+    session = call_headers("2025-11-25", "S1") | {"authorization": "a"}
+    expected = {
+        "Accept": "text/event-stream",
+        "MCP-Protocol-Version": "2025-11-25",
+        "Mcp-Session-Id": "S1",
+        "authorization": "a",
+    }
+    found = listen_headers(session, place)
+    assert {name.lower(): value for name, value in found.items()} == {
+        name.lower(): value
+        for name, value in (expected | ({"Last-Event-ID": place} if place else {})).items()
+    }
+
+
+@given(st.binary())
+@example(DEEP)
 def test_no_bytes_break_the_answering(message: bytes) -> None:
     """What is no message is answered with nothing."""
     assert answer_request(message) is None or json.loads(answer_request(message) or b"")["jsonrpc"] == "2.0"

@@ -147,3 +147,27 @@ def test_lines_are_counted() -> None:
     decoder = Decoder(MAX_LINES + 1)
     for _ in range(MAX_LINES + 1):
         decoder.feed(b":")
+
+
+@pytest.mark.parametrize(
+    ("stream", "place", "retry", "events"),
+    [
+        (b"", "before", None, 0),
+        (b"id: 1\ndata: a\n\n", "1", None, 1),
+        (b"id: 1\n\n", "1", None, 0),
+        (b"data: a\n\nid: 1\ndata: b\n", "before", None, 1),
+        (b"id\ndata: a\n\n", "", None, 1),
+        (b"id: a\0b\ndata: a\n\n", "before", None, 1),
+        (b"retry: 1500\n", "before", 1500, 0),
+        (b"retry: 1500\nretry: 20\n", "before", 20, 0),
+        (b"retry: -1\nretry: 1.5\nretry:\nretry: " + b"9" * 5000 + b"\nretry: \xc2\xb2\n", "before", None, 0),
+    ],
+)
+def test_what_the_next_connection_has_to_know(
+    stream: bytes, place: str, retry: int | None, events: int
+) -> None:
+    """The id of the last event that came whole, and how long to wait: whole numbers of a sound length."""
+    decoder = Decoder(LIMIT, id="before")
+    for chunk in bytewise(stream):
+        decoder.feed(chunk)
+    assert (decoder.id, decoder.retry, decoder.events) == (place, retry, events)

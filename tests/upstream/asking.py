@@ -15,6 +15,7 @@ from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Answer, Caller, Method, Query
 from mcp_federator.upstream import Budget, Client, Slots
 from mcp_federator.upstream.streamable_http import StreamableHttp
+from mcp_federator.upstream.transport import Changed, unheard
 
 T = TypeVar("T")
 
@@ -58,6 +59,7 @@ class Asker:
         slots: int = 1000,
         lists: Lists | None = None,
         max_ttl: float = MAX_TTL,
+        changed: Changed = unheard,
         **settings: Any,
     ) -> None:
         self.clock = clock or Clock()
@@ -76,6 +78,7 @@ class Asker:
             budget=self.budget,
             slots=self.slots,
             lists=lists or Lists(),
+            changed=changed,
         )
 
     @property

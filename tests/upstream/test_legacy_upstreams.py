@@ -336,6 +336,7 @@ def test_a_legacy_server_without_resources_is_not_asked() -> None:
         pytest.param(error(-32602, status=200), -32602, None, id="invalid-params"),
         pytest.param(error(-32002, status=404), -32602, None, id="not-found-with-404"),
         pytest.param(error(7001, data={"k": 1}, status=200), 7001, {"k": 1}, id="own-code"),
+        pytest.param(error(0, status=200), 0, None, id="code-0"),
     ],
 )
 def test_H22_errors_of_legacy_servers(answer: Answer, code: int, data: Any) -> None:

@@ -42,6 +42,9 @@ class Says:
 
     async def notify(self, body: bytes, headers: Mapping[str, str], deadline: float) -> None: ...
 
+    async def listen(self, *_: object) -> int:
+        return 405
+
     async def end(self, headers: Mapping[str, str], deadline: float) -> None: ...
 
 

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from math import inf
 
 import pytest
@@ -26,6 +27,8 @@ class Upstream:
     def __init__(self) -> None:
         self.opened: list[Caller] = []
         self.ended: list[str | None] = []
+        self.used: list[tuple[str | None, Callable[[], None]]] = []
+        self.over: list[str | None] = []
         self.fails: UpstreamFailure | None = None
         self.keeps_sessions = True
         self.incarnation = 0
@@ -37,10 +40,15 @@ class Upstream:
         self.sessions = Sessions(
             self.open,
             self.end,
+            used=self.use,
+            over=lambda session: self.over.append(session.id),
             partition=lambda caller: caller.headers.get("authorization", "").encode(),
             incarnation=lambda: self.incarnation,
             clock=self.clock,
         )
+
+    def use(self, session: Session, lost: Callable[[], None]) -> None:
+        self.used.append((session.id, lost))
 
     async def open(self, caller: Caller) -> Session:
         self.opened.append(caller)
@@ -177,6 +185,8 @@ def test_what_rests_too_long_is_ended() -> None:
         sessions = Sessions(
             upstream.open,
             upstream.end,
+            used=upstream.use,
+            over=lambda session: upstream.over.append(session.id),
             partition=lambda caller: caller.headers["authorization"].encode(),
             incarnation=int,
             clock=loop.time,
@@ -245,5 +255,32 @@ def test_a_handshake_goes_on_when_its_asker_leaves() -> None:
         assert (await second).id == "S1"
         assert len(upstream.opened) == 1
         await upstream.close()
+
+    run(body())
+
+
+def test_who_attends_sessions_is_told_of_each_use_and_of_the_end() -> None:
+    """Also of one that is lost, or too many; what he learns of a loss concerns his session alone."""
+
+    async def body() -> None:
+        upstream = Upstream()
+        await upstream.get(A)
+        await upstream.get(A)
+        await upstream.get(B)
+        assert [number for number, _ in upstream.used] == ["S1", "S1", "S2"]
+        (_, lost), *_ = upstream.used
+        lost()
+        assert (upstream.over, len(upstream.sessions), upstream.ended) == (["S1"], 1, [])
+        await upstream.get(A)
+        lost()
+        assert (upstream.over, len(upstream.sessions)) == (["S1"], 2)
+        upstream.incarnation = 1
+        await upstream.get(B)
+        assert upstream.over == ["S1", "S2"]
+        for n in range(MAX_SESSIONS):
+            await upstream.get(caller(n))
+        assert upstream.over[2:] == ["S3", "S4"]
+        await upstream.close()
+        assert len(upstream.over) == MAX_SESSIONS + 4
 
     run(body())

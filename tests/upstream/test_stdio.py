@@ -15,7 +15,7 @@ import uvloop
 
 from mcp_federator.config import Breaker, Duration, Size
 from mcp_federator.errors import Reason, UpstreamFailure
-from mcp_federator.model import Era
+from mcp_federator.model import Change, Era, Event
 from mcp_federator.protocol.jsonrpc import Reply, UnfitError, encode_call
 from mcp_federator.protocol.lines import Lines
 from mcp_federator.upstream import process, stderr
@@ -351,6 +351,34 @@ def test_requests_of_the_server_are_answered(run: Run) -> None:
             answers = {message["id"]: message for message in stage.received if "method" not in message}
             assert answers[1]["result"] == answers[3]["result"] == {}
             assert answers["a"]["error"]["code"] == answers[4]["error"]["code"] == -32601
+
+    run(body)
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_changes_are_heard_at_any_time(run: Run, era: str) -> None:
+    """With an answer or long after it, in either era; a flood of them harms nobody."""
+    note = '{"jsonrpc":"2.0","method":"notifications/resources/%s","params":{"uri":"x://%s"}}\n'
+    steps = [
+        ["say", note % ("list_changed", "")],
+        *ONE,
+        ["wait", "go"],
+        ["say", note % ("updated", "1") * 500],
+    ]
+    probe = MODERN if era == "modern" else error(-32601)
+    answers = {"server/discover": probe, "initialize": INITIALIZED, READ: [[*steps], ONE]}
+    events: list[Event] = []
+
+    async def body() -> None:
+        async with (
+            Stage(answers=answers) as stage,
+            asking(None, **stage.command, changed=events.append) as alpha,
+        ):
+            await alpha.read()
+            assert events == [Event("alpha", Change.LIST)]
+            stage.order("go")
+            await alpha.read()
+            assert events[1:] == [Event("alpha", Change.RESOURCE, "x://1")] * 500
 
     run(body)
 
@@ -770,6 +798,30 @@ def test_a_legacy_process(run: Run, probe: Any, starts: int) -> None:
             assert read["params"] == {"uri": "x://1"}
             order = [message["method"] for message in stage.received]
             assert order[-3:] == ["initialize", "notifications/initialized", READ]
+
+    run(body)
+
+
+def test_a_slow_process_that_ends_at_the_probe(run: Run) -> None:
+    """It sees the probe after the handshake was sent: that is done again, in a process of its own."""
+    answers = {"server/discover": [["wait", "go"], ["leave", 1]], "initialize": INITIALIZED}
+
+    async def body() -> None:
+        async with (
+            Stage(answers=answers) as stage,
+            asking(None, **stage.command, probe_timeout=Duration(SOON)) as alpha,
+        ):
+            asked = asyncio.create_task(alpha.read())
+            await stage.got("server/discover")
+            stdio = alpha.client._transport
+            assert isinstance(stdio, Stdio)
+            async with asyncio.timeout(PATIENCE):
+                while stdio._talk is not None and stdio._talk.is_new:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0.01)
+            stage.order("go")
+            assert members(await asked)["contents"][0]["text"] == "one"
+            assert len(stage.born) == 2
+            assert alpha.client.status.era is Era.LEGACY
 
     run(body)
 
