@@ -1,15 +1,17 @@
 """A legacy client (mcp 1.30) lists and reads everything: `python client.py URL` prints one JSON object.
 
-`{"version", "resources": [uri], "templates": [uriTemplate], "reads": {uri: contents}, "missing": code}`,
-where `missing` is the error code of a read of what is not there.  Runs in an environment of its own, like
+`{"version", "resources": [uri], "templates": [uriTemplate], "reads": {uri: contents}, "completions":
+{uriTemplate: values}, "missing": code}`, where `completions` are of each template's first variable, and
+`missing` is the error code of a read of what is not there.  Runs in an environment of its own, like
 `server.py`.
 """
 
 import asyncio
 import json
+import re
 import sys
 
-from mcp import ClientSession
+from mcp import ClientSession, types
 from mcp.client.streamable_http import streamablehttp_client
 from mcp.shared.exceptions import McpError
 
@@ -33,6 +35,12 @@ async def main(url: str) -> None:
         for resource in resources:
             contents = (await session.read_resource(resource.uri)).contents
             reads[str(resource.uri)] = [one.model_dump(mode="json", exclude_none=True) for one in contents]
+        completions = {}
+        for template in templates:
+            ref = types.ResourceTemplateReference(type="ref/resource", uri=template.uriTemplate)
+            name = re.search(r"\{\W?(\w+)", template.uriTemplate)[1]
+            found = await session.complete(ref, {"name": name, "value": ""})
+            completions[template.uriTemplate] = found.completion.values
         missing = None
         try:
             await session.read_resource(f"{resources[0].uri}-not-there")
@@ -45,6 +53,7 @@ async def main(url: str) -> None:
                     "resources": [str(resource.uri) for resource in resources],
                     "templates": [template.uriTemplate for template in templates],
                     "reads": reads,
+                    "completions": completions,
                     "missing": missing,
                 }
             )
