@@ -116,6 +116,7 @@ async def suggested(reader: Reader, template: str) -> list[str]:
     """What a template's first variable may be; nothing where the server has no completions."""
     variable = re.search(r"\{\W?(\w+)", template)
     assert variable is not None
+    # A client that is pinned to a version asks no server for its capabilities: the answer tells.
     try:
         return (await reader.complete(template, variable[1], "")).values
     except MCPError as problem:

@@ -106,6 +106,7 @@ class Reply(msgspec.Struct, frozen=True):
 _ABSENT: Final = msgspec.Raw()
 _EMPTY: Final = msgspec.Raw(b"{}")
 _NULL: Final = b"null"
+_COMPLETE: Final = Method.COMPLETE.value
 _SCALARS: Final = tuple(bytes((byte,)) for byte in b'"-0123456789')
 
 
@@ -182,7 +183,7 @@ def decode_request(body: bytes) -> Request:
     if id is not None and not (id.isdigit() or _ID.fullmatch(id)):
         raise _invalid("id must be a string or an integer")
     params = envelope.params
-    hidden: dict[str, msgspec.Raw] = {}
+    hidden: dict[str, msgspec.Raw] | None = None
     try:
         if _hides(envelope, body):
             hidden = members(bytes(members(body).get("params", _EMPTY)))
@@ -198,8 +199,8 @@ def decode_request(body: bytes) -> Request:
     if params.input_responses or params.request_state:
         retry, fault = _retry(params, fault)
     uri = _string(params.uri) if params.uri else None
-    # The members that a completion needs are none of those above: for no other method is this a cost.
-    if hidden and envelope.method == Method.COMPLETE:
+    # What a completion needs is among the members not read above: other requests pay nothing for it.
+    if hidden and envelope.method == _COMPLETE:
         try:
             uri, asked = completion.decode_params(hidden)
         except ValueError as problem:

@@ -192,7 +192,7 @@ class Client:
             version="" if known is None else known.version,
             server=clean(server),
             resources=None if discovered is None else discovered.resources,
-            completions=None if discovered is None else discovered.completions,
+            completions=self.completes,
             up=self._sender.up,
             breaker=self._sender.state,
             in_flight=self._slots.taken,

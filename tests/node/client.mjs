@@ -1,6 +1,6 @@
 // A TypeScript client lists and reads everything a server has: node client.mjs (auto|legacy|modern|sdk1) URL
 // Prints one JSON object: {version, resources: [uri], templates: [uriTemplate], reads: {uri: contents},
-// completions: {uriTemplate: values}}, the last of each template's first variable.
+// completions: {uriTemplate: values}}, of each template's first variable, where the server declares them.
 // The version is null where the client does not tell it.
 const [mode, url] = process.argv.slice(2);
 
@@ -38,7 +38,7 @@ for (const { uri } of resources) {
   reads[uri] = (await client.readResource({ uri })).contents;
 }
 const completions = {};
-for (const { uriTemplate } of templates) {
+for (const { uriTemplate } of client.getServerCapabilities()?.completions ? templates : []) {
   const [, name] = uriTemplate.match(/\{\W?(\w+)/);
   const ref = { type: 'ref/resource', uri: uriTemplate };
   completions[uriTemplate] = (await client.complete({ ref, argument: { name, value: '' } })).completion.values;
