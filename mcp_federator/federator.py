@@ -64,6 +64,7 @@ class Member(msgspec.Struct, frozen=True):
         list_scope: `cache.list_scope`.
         peek: see `memo.Peek`; None where the source keeps no copies.
         drop_pages: forgets the copies of a list's pages that are kept of this upstream.
+        completes: whether it completes arguments, as far as that is known; None where nobody does.
     """
 
     name: str
@@ -74,6 +75,12 @@ class Member(msgspec.Struct, frozen=True):
     list_scope: merge.ListScope = "auto"
     peek: Peek | None = None
     drop_pages: Callable[[Method], None] | None = None
+    completes: Callable[[], bool | None] | None = None
+
+    @property
+    def lacks_completions(self) -> bool:
+        """Whether it is known to complete nothing."""
+        return self.completes is None or self.completes() is False
 
 
 class Federator:
@@ -116,7 +123,7 @@ class Federator:
         self._background: set[asyncio.Task[Answer]] = set()
 
     async def fetch(self, query: Query, caller: Caller) -> Answer:
-        """Answer a read, or one page of a list.
+        """Answer a read, a completion, or one page of a list.
 
         Raises:
             McpError: of any kind; an upstream's failure is one with `data` `{upstream, reason}`.
@@ -125,17 +132,15 @@ class Federator:
             uri = query.uri or ""
             route = self._router.route(uri)
             if route is None or (caller.upstreams is not None and route[0] not in caller.upstreams):
-                raise McpError(
-                    Code.INVALID_PARAMS,
-                    "No upstream has resources with this prefix.",
-                    data=msgspec.json.encode({"uri": uri}),
-                )
+                raise _unknown(uri)
             name, native = route
             asked = Query(Method.READ, native, None, query.retry, query.refresh, query.alone)
             member = self._members[name]
             copy = None if member.peek is None else member.peek(asked, caller)
             # A copy needs no time limit, which would cost more than the look.
             return await self._read(member, asked, caller, uri) if copy is None else copy
+        if query.method is Method.COMPLETE:
+            return await self._complete(query, caller)
         if query.method not in _LISTS:
             raise McpError(Code.METHOD_NOT_FOUND, "Not a method of resources.", status=404)
         try:
@@ -158,8 +163,26 @@ class Federator:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._memos.clear()
 
+    async def _complete(self, query: Query, caller: Caller) -> Answer:
+        """Answer a completion: nobody keeps it, and it is asked for this caller alone.
+
+        The method is there if one upstream has it, or may have it for all we know.
+        """
+        if all(member.lacks_completions for member in self._members.values()):
+            raise McpError(
+                Code.METHOD_NOT_FOUND, "Method not found: no upstream completes arguments.", status=404
+            )
+        if query.uri is None:
+            raise McpError(Code.INVALID_PARAMS, "This server has no prompts, so none can be completed.")
+        route = self._router.route(query.uri)
+        if route is None or (caller.upstreams is not None and route[0] not in caller.upstreams):
+            raise _unknown(query.uri)
+        name, native = route
+        asked = Query(Method.COMPLETE, native, alone=True, completion=query.completion)
+        return await self._read(self._members[name], asked, caller, query.uri)
+
     async def _read(self, member: Member, query: Query, caller: Caller, uri: str) -> Answer:
-        """Answer a read that no copy answers; `uri` is the public one, as asked."""
+        """Answer a read or completion that no copy answers; `uri` is the public one, as asked."""
         try:
             async with asyncio.timeout(self._request_timeout):
                 return await member.source.fetch(query, caller)
@@ -333,6 +356,15 @@ class Federator:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # Nobody waits for it: taken, so that it is not reported as overlooked.
+
+
+def _unknown(uri: str) -> McpError:
+    """The error of a URI that no route begins with; `uri` is the public one, as asked."""
+    return McpError(
+        Code.INVALID_PARAMS,
+        "No upstream has resources with this prefix.",
+        data=msgspec.json.encode({"uri": uri}),
+    )
 
 
 def told(failure: UpstreamFailure) -> McpError:

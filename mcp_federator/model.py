@@ -26,6 +26,7 @@ class Method(StrEnum):
     LIST = "resources/list"
     TEMPLATES = "resources/templates/list"
     READ = "resources/read"
+    COMPLETE = "completion/complete"
 
 
 class Scope(StrEnum):
@@ -47,7 +48,7 @@ class Outcome(StrEnum):
     COALESCED = "coalesced"
     """Another query's flight answered."""
     BYPASS = "bypass"
-    """Neither looked up nor stored: a retry with input, or asked for one caller alone."""
+    """Neither looked up nor stored: a retry with input, a completion, or asked for one caller alone."""
 
 
 class Tier(StrEnum):
@@ -75,17 +76,31 @@ class Retry(msgspec.Struct, frozen=True):
     request_state: bytes | None = None
 
 
+class Completion(msgspec.Struct, frozen=True):
+    """What is to be completed, JSON objects byte for byte (server/utilities/completion, "Data Types").
+
+    Attributes:
+        argument: the name of an argument and what its value begins with.
+        context: arguments that are settled already.
+    """
+
+    argument: bytes
+    context: bytes | None = None
+
+
 class Query(msgspec.Struct, frozen=True):
     """What is asked.
 
     Attributes:
-        method: one of the four.
-        uri: of a read; the public URI above the federator, the native URI below it.
+        method: one of the five.
+        uri: of a read, or the URI or template that a completion refers to; public above the federator, native
+            below it.  A completion that refers to a prompt has none.
         cursor: of a list; the composite cursor above the federator, the upstream's own below it.  `None` is
             "no cursor", which is not `""`.
         retry: a read's answer to an earlier `input_required`; such a query is never stored nor shared.
         refresh: the asker wants a copy from upstream although a fresh one is kept.
         alone: asked for this caller alone, with the caller's own capabilities; never stored nor shared.
+        completion: what a completion is about; such a query is never stored nor shared.
     """
 
     method: Method
@@ -94,6 +109,7 @@ class Query(msgspec.Struct, frozen=True):
     retry: Retry | None = None
     refresh: bool = False
     alone: bool = False
+    completion: Completion | None = None
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -169,7 +185,7 @@ class Answer(msgspec.Struct, frozen=True):
     Attributes:
         body: of a list, its items joined by commas, without brackets; of anything else, the result's members
             joined by commas, without braces, less `resultType`, `ttlMs`, `cacheScope` and `_meta`.
-        hint: what the asker may be told; meaningless when `interim`.
+        hint: what the asker may be told; meaningless when `interim`, and of a completion.
         next_cursor: of a list; None means that this was the last page.
         count: number of items or contents.
         extra: of a list, the result's other members joined by commas, without braces.

@@ -205,6 +205,7 @@ class Federation:
             list_scope=settings.cache.list_scope,
             peek=cached.peek,
             drop_pages=drop_pages,
+            completes=lambda: client.completes,
         )
         return Stack(settings, client, cached, member)
 
@@ -235,8 +236,10 @@ class Federation:
 
     def discover(self) -> tuple[bytes, int]:
         """Our capabilities, and for how many milliseconds clients may keep them."""
-        known = all(client.status.era is not None for client in self.clients.values())
-        return capabilities(), DISCOVER_TTL_MS if known else 0
+        clients = self.clients.values()
+        known = all(client.status.era is not None for client in clients)
+        declared = capabilities(completions=any(client.completes for client in clients))
+        return declared, DISCOVER_TTL_MS if known else 0
 
     def status(self) -> dict[str, Any]:
         """What `/status` tells of the upstreams and the cache."""

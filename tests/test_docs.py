@@ -83,7 +83,7 @@ def test_the_client_is_told_whole() -> None:
         *(name for name in vars(client.Reader) if not name.startswith("_")),
         *(
             name
-            for result in (client.Page, client.Resource, client.ReadResult, client.Content)
+            for result in (client.Page, client.Resource, client.ReadResult, client.Content, client.Completion)
             for name in result.__struct_fields__
         ),
     }

@@ -1,4 +1,4 @@
-"""Every client of every era, before every kind of upstream: each lists and reads all there is.
+"""Every client of every era, before every kind of upstream: each lists, reads and completes all there is.
 
 One federator stands before all upstreams at once.  What a client must find is what the SDK's own client finds
 at the upstream itself, or, where the upstream is none that speaks MCP, what was put there.
@@ -6,6 +6,7 @@ at the upstream itself, or, where the upstream is none that speaks MCP, what was
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from mcp.client.stdio import StdioServerParameters
-from mcp_types import TextResourceContents
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, TextResourceContents
 
 from mcp_federator.protocol.vocabulary import LEGACY
 from tests.instruments import clients, legacy
@@ -36,6 +38,7 @@ SHELF = Shelf(
         "x://h/b": b"\x00\xff",
     },
     templates=["data://{id}{?format}"],
+    completions={"data://{id}{?format}": {"id": ["one", "two", "ü"]}},
     page_size=3,
 )
 FILES = {"a.txt": b"text of a", "deep/c.bin": b"\x00\xff", "deep/er/b%20b.md": "# ü".encode()}
@@ -49,11 +52,15 @@ Contents = list[tuple[str, str | bytes]]
 
 
 class Found(NamedTuple):
-    """What somebody lists and reads: URIs in order, templates in order, contents by URI."""
+    """What somebody finds: URIs and templates in order, contents by URI, completions by template.
+
+    The completions are of the template's first variable; none where the server completes nothing.
+    """
 
     resources: list[str]
     templates: list[str]
     reads: dict[str, Contents]
+    completions: dict[str, list[str]]
 
     def of(self, prefix: str) -> "Found":
         """What of it stands under a prefix."""
@@ -61,6 +68,7 @@ class Found(NamedTuple):
             [uri for uri in self.resources if uri.startswith(prefix)],
             [text for text in self.templates if text.startswith(prefix)],
             {uri: contents for uri, contents in self.reads.items() if uri.startswith(prefix)},
+            {text: values for text, values in self.completions.items() if text.startswith(prefix)},
         )
 
     def under(self, prefix: str) -> "Found":
@@ -72,6 +80,7 @@ class Found(NamedTuple):
                 prefix + uri: [(prefix + part, body) for part, body in contents]
                 for uri, contents in self.reads.items()
             },
+            {prefix + text: values for text, values in self.completions.items()},
         )
 
 
@@ -100,7 +109,20 @@ async def whole(reader: Reader) -> Found:
             (str(one.uri), one.text if isinstance(one, TextResourceContents) else b64decode(one.blob))
             for one in (await reader.read(uri)).contents
         ]
-    return Found(resources, templates, reads)
+    return Found(resources, templates, reads, {text: await suggested(reader, text) for text in templates})
+
+
+async def suggested(reader: Reader, template: str) -> list[str]:
+    """What a template's first variable may be; nothing where the server has no completions."""
+    variable = re.search(r"\{\W?(\w+)", template)
+    assert variable is not None
+    # A client that is pinned to a version asks no server for its capabilities: the answer tells.
+    try:
+        return (await reader.complete(template, variable[1], "")).values
+    except MCPError as problem:
+        if problem.code != METHOD_NOT_FOUND:
+            raise
+        return []
 
 
 def through(connect: Callable[..., Any], server: Any, **how: str) -> tuple[str | None, Found]:
@@ -118,7 +140,9 @@ def reported(ask: Callable[[str], Any], url: str) -> tuple[str | None, Found]:
         uri: [(one["uri"], one["text"] if "text" in one else b64decode(one["blob"])) for one in contents]
         for uri, contents in report["reads"].items()
     }
-    return report.get("version"), Found(report["resources"], report["templates"], reads)
+    return report.get("version"), Found(
+        report["resources"], report["templates"], reads, report["completions"]
+    )
 
 
 def over_stdio(command: Mapping[str, Any]) -> Found:
@@ -135,12 +159,12 @@ def in_directory() -> Found:
     for name, body in FILES.items():
         uri = f"file:///{name.replace('%', '%25')}"
         reads[uri] = [(uri, body if b"\x00" in body else body.decode())]
-    return Found(list(reads), [], reads)
+    return Found(list(reads), [], reads, {})
 
 
 def in_table() -> Found:
     reads: dict[str, Contents] = {uri: [(uri, text)] for uri, text in PEOPLE.items()}
-    return Found(list(reads), ["people://{team}/{name}"], reads)
+    return Found(list(reads), ["people://{team}/{name}"], reads, {"people://{team}/{name}": []})
 
 
 CLIENTS = {
@@ -263,7 +287,7 @@ def look(street: Street) -> Look:
     ],
 )
 def test_everyone_finds_all_that_is_there(client: str, upstream: str, street: Street, look: Look) -> None:
-    """The same resources in the same order, the same templates, the same contents, under the prefix."""
+    """Resources and templates in the same order, the same contents and completions, under the prefix."""
     there = street.there[upstream]()
     assert len(there.resources) >= 1
     assert look(client).of(f"{upstream}+") == there.under(f"{upstream}+")

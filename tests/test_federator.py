@@ -16,7 +16,7 @@ from mcp_federator.federation.prefix import Mapping as Names
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import DROP_AGAIN, Federator, Member
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Missing, Query, Scope
+from mcp_federator.model import ANYONE, Answer, Caller, Completion, Hint, Method, Missing, Query, Scope
 from tests.instruments.bench import Bench, items, refused, told
 from tests.instruments.scripted import MINUTE, Kept, Key, Reply, Scripted, page
 from tests.instruments.virtual_time import run
@@ -123,6 +123,80 @@ def test_a_caller_reads_only_what_he_may_see() -> None:
 
     assert (error.code, told(error)) == (-32602, {"uri": "beta+x"})
     assert bench.calls == 0
+
+
+ABOUT = Completion(b'{"name":"a","value":""}', b"{}")
+
+
+def completing(uri: str | None) -> Query:
+    return Query(Method.COMPLETE, uri, completion=ABOUT)
+
+
+@pytest.mark.parametrize(
+    ("uri", "native"),
+    [
+        ("beta+x://{a}", "x://{a}"),
+        ("BETA+x://1", "x://1"),
+        ("beta+{+any}", "{+any}"),
+        ("ui://beta/{x}", "ui://{x}"),
+        ("beta+ui://{x}", "ui://{x}"),
+    ],
+)
+def test_a_completion_goes_to_the_one_with_its_prefix(uri: str, native: str) -> None:
+    """As a read does, template or URI, for this caller alone."""
+    answer = Answer(b'"completion":{"values":[]}', MINUTE)
+    bench = Bench({"alpha": Scripted({}), "beta": Scripted({None: answer})}, completes={"beta": True})
+
+    assert run(bench.federator.fetch(completing(uri), ANYONE)) is answer
+
+    assert bench.sources["beta"].queries == [Query(Method.COMPLETE, native, alone=True, completion=ABOUT)]
+    assert bench.sources["alpha"].queries == []
+
+
+@pytest.mark.parametrize("completes", [True, None], ids=["declared", "not probed yet"])
+@pytest.mark.parametrize(
+    ("uri", "caller", "data"),
+    [
+        ("nope+x://{a}", ANYONE, {"uri": "nope+x://{a}"}),
+        ("alpha+x", Caller(upstreams=frozenset({"beta"})), {"uri": "alpha+x"}),
+        (None, ANYONE, None),
+    ],
+    ids=["unknown prefix", "not his", "prompt"],
+)
+def test_what_cannot_be_completed(uri: str | None, caller: Caller, data: Any, completes: bool | None) -> None:
+    """-32602, and nobody is asked."""
+    bench = Bench({"alpha": Scripted({})}, completes={"alpha": completes})
+
+    error = refused(bench.federator.fetch(completing(uri), caller))
+
+    assert (error.code, error.status, told(error)) == (-32602, 200, data)
+    assert ("prompts" in error.message) == (uri is None)
+    assert bench.calls == 0
+
+
+@pytest.mark.parametrize("completes", [{"alpha": False, "beta": False}, {}])
+@pytest.mark.parametrize("uri", ["alpha+x://{a}", "nope+x", None])
+def test_a_method_that_no_upstream_declares_is_not_there(uri: str | None, completes: dict[str, bool]) -> None:
+    """404 and -32601, whatever is referred to."""
+    bench = Bench({"alpha": Scripted({}), "beta": Scripted({})}, completes=completes)
+
+    error = refused(bench.federator.fetch(completing(uri), ANYONE))
+
+    assert (error.code, error.status) == (-32601, 404)
+    assert bench.calls == 0
+
+
+def test_H19_a_failed_completion_says_whose_fault_it_is() -> None:
+    """-32603 with upstream and reason, also where our own time is up."""
+    slow = Scripted({None: page()}, delays={None: 60})
+    bench = Bench(
+        {"alpha": Scripted({None: UpstreamFailure("alpha", Reason.REFUSED)}), "slow": slow},
+        completes={"alpha": True, "slow": True},
+    )
+
+    for uri, name, reason in (("alpha+x", "alpha", "refused"), ("slow+x", "slow", "timeout")):
+        error = refused(bench.federator.fetch(completing(uri), ANYONE))
+        assert (error.code, told(error)) == (-32603, {"upstream": name, "reason": reason})
 
 
 def test_discover_is_not_answered_here() -> None:

@@ -62,6 +62,7 @@ _NOT_ASKED = {Reason.UNREACHABLE: "breaker", Reason.OVERLOADED: "overloaded"}
 
 # Members cost more through their class than as globals, and these are used on each hit.
 _DISCOVER = Method.DISCOVER
+_UNSHARED = frozenset({Method.DISCOVER, Method.COMPLETE})
 _HIT, _STALE = Outcome.HIT, Outcome.STALE
 _MEMORY, _NOWHERE = Tier.MEMORY, Tier.NONE
 
@@ -341,7 +342,7 @@ class _Refreshes:
 
 
 def _is_shared(query: Query) -> bool:
-    return query.retry is None and not query.alone and query.method is not _DISCOVER
+    return query.retry is None and not query.alone and query.method not in _UNSHARED
 
 
 def _bare(error: _Trouble) -> _Trouble:

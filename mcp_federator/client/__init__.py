@@ -22,7 +22,15 @@ from mcp_federator.client.reader import (
     Reader,
     TooManyRoundsError,
 )
-from mcp_federator.client.results import Content, InputRequest, Page, ReadResult, Resource, ResourceTemplate
+from mcp_federator.client.results import (
+    Completion,
+    Content,
+    InputRequest,
+    Page,
+    ReadResult,
+    Resource,
+    ResourceTemplate,
+)
 from mcp_federator.errors import ConfigError, FederatorError, McpError, Reason, UpstreamFailure
 from mcp_federator.model import Missing, Scope
 from mcp_federator.upstream.client import UpstreamStatus
@@ -30,6 +38,7 @@ from mcp_federator.upstream.client import UpstreamStatus
 __all__ = [
     "FORMS",
     "Client",
+    "Completion",
     "ConfigError",
     "Content",
     "FederatorError",

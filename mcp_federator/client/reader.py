@@ -1,4 +1,4 @@
-"""What can be asked of a server: lists by pages, reads by rounds of input.
+"""What can be asked of a server: lists by pages, reads by rounds of input, completions.
 
 What may not come in: connections; a reader asks whatever has the verb of the house, a server or a federator
 in this process.
@@ -16,8 +16,17 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from mcp_federator import model
 from mcp_federator.client import results
-from mcp_federator.client.results import COMPLETE, Content, InputRequest, Page, ReadResult, Resource
+from mcp_federator.client.results import (
+    COMPLETE,
+    Completion,
+    Content,
+    InputRequest,
+    Page,
+    ReadResult,
+    Resource,
+)
 from mcp_federator.client.results import ResourceTemplate as Template
 from mcp_federator.errors import FederatorError, Reason, UpstreamFailure
 from mcp_federator.model import ANYONE, Answer, Caller, Method, Query, Retry, Source
@@ -164,6 +173,22 @@ class Reader:
             rounds += 1
             query = msgspec.structs.replace(query, retry=await _answered(answer, result, handler))
         return _read_result(answer)
+
+    async def complete(
+        self, ref_uri: str, argument: str, value: str, context: Mapping[str, str] | None = None
+    ) -> Completion:
+        """What an argument of a resource template may be completed to; nothing where a server does not say.
+
+        Args:
+            ref_uri: the template, or a URI.
+            argument: the name of its variable.
+            value: what is there of it so far.
+            context: other variables that are settled already, by name.
+        """
+        given = msgspec.json.encode({"name": argument, "value": value})
+        known = None if context is None else msgspec.json.encode({"arguments": dict(context)})
+        query = Query(Method.COMPLETE, ref_uri, completion=model.Completion(given, known))
+        return results.completion(await self._fetch(query))
 
     async def _fetch(self, query: Query, caller: Caller = ANYONE) -> Answer:
         if self._source is None:

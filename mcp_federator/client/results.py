@@ -127,6 +127,23 @@ class ReadResult(msgspec.Struct, frozen=True):
     cache_status: str
 
 
+class Completion(msgspec.Struct, frozen=True):
+    """What an argument's value may be completed to.
+
+    Attributes:
+        values: the best first, at most 100.
+        total: how many there are; None where the server does not say.
+        has_more: there are more than these.
+        meta, members: as of a page.
+    """
+
+    values: tuple[str, ...]
+    total: int | None
+    has_more: bool
+    meta: Mapping[str, Any]
+    members: Mapping[str, Any]
+
+
 def page(answer: Answer, item: Callable[[dict[str, Any]], _T]) -> Page[_T]:
     """One page of these items."""
     meta = _object(answer.meta)
@@ -186,6 +203,20 @@ def read_result(answer: Answer) -> ReadResult:
         meta=_object(answer.meta),
         members=members,
         cache_status=_cache_status(answer),
+    )
+
+
+def completion(answer: Answer) -> Completion:
+    """The result of `completion/complete`."""
+    members = _object(answer.body)
+    found = members.pop("completion")
+    total = found.get("total")
+    return Completion(
+        values=tuple(found["values"]),
+        total=None if total is None else int(total),
+        has_more=found.get("hasMore", False),
+        meta=_object(answer.meta),
+        members=members,
     )
 
 

@@ -1,14 +1,17 @@
 """What the federator says it can do.
 
-It is a function of what this program and its configuration offer, never of what upstreams declare: discover
-waits for nobody, and an upstream that comes or goes changes no client's idea of the endpoint (design,
-section 7).
+It is a function of what this program and its configuration offer, and discover waits for nobody (design,
+section 7).  Only completions are the upstreams' own: they are declared once one of them is known to, and that
+an upstream is down for a while takes nothing back.
 
 Hazard: a capability is a promise.  `listChanged` and `subscribe` may stand here only where changes are
 relayed.
 """
 
 
-def capabilities() -> bytes:
-    """The `capabilities` of `server/discover` as a JSON object (server/resources, "Capabilities")."""
-    return b'{"resources":{}}'
+def capabilities(*, completions: bool = False) -> bytes:
+    """The `capabilities` of `server/discover` as a JSON object (server/resources, "Capabilities").
+
+    `completions`: an upstream declares them (server/utilities/completion, "Capabilities").
+    """
+    return b'{"resources":{},"completions":{}}' if completions else b'{"resources":{}}'

@@ -1,9 +1,10 @@
 """Where URIs stand in what an upstream answers, and how they get their public form.
 
 The one table of surfaces (design, section 3, rule 9) is `_SURFACES`; beside it stand the two URIs that are
-in no list of a result: `error.data.uri` and `_meta.ui.resourceUri`.  All else is carried through byte for
-byte: what is decoded is just deep enough to reach a URI, the rest stays `msgspec.Raw`, and text bodies are
-never looked into.
+in no list of a result: `error.data.uri` and `_meta.ui.resourceUri`.  What is asked for (a read's `uri`, a
+completion's `ref.uri`) was made native by the route; nothing in a completion is a URI, which is here for its
+shape.  All else is carried through byte for byte: what is decoded is just deep enough to reach a URI, the
+rest stays `msgspec.Raw`, and text bodies are never looked into.
 
 What comes in has passed `protocol.jsonrpc.check_text` (UTF-8, depth).  What goes out is joined bytes that
 keep no buffer alive.  What cannot be read as the schema has it is a `ValueError`: a bad reply.
@@ -28,6 +29,7 @@ from msgspec import Raw
 from mcp_federator.federation.prefix import Mapping
 from mcp_federator.federation.shape import (
     Annotations,
+    Completion,
     Content,
     Icon,
     Named,
@@ -86,13 +88,17 @@ _SURFACES = {
     # An item of contents has a text or a blob; some servers write the other as null.
     Method.READ: Surface("contents", "uri", Mapping.public, Content),
 }
-_OF_ICONS, _OF_ANNOTATIONS = optional(Icon), optional(Annotations)
+_OF_ICONS, _OF_ANNOTATIONS, _OF_COMPLETION = optional(Icon), optional(Annotations), optional(Completion)
+
+MAX_VALUES = 100
+"""How many values a completion may have (server/utilities/completion, "Completion Results")."""
 
 _NULL, _EMPTY = Raw(b"null"), Raw(b"[]")
 
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_decode_completion = msgspec.json.Decoder(Completion).decode
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -176,6 +182,22 @@ def contents(members: dict[str, Raw], mapping: Mapping, asked: str | None = None
         raise ValueError("contents: none can be shown")
     body = _encode({**members, surface.items: Raw(b"[%b]" % shown.text)})[1:-1]
     return Contents(body=body, count=len(shown.uris), uris=shown.uris, dropped=shown.dropped)
+
+
+def completion(members: dict[str, Raw]) -> bytes:
+    """The members of the result of `completion/complete`, joined by commas, without braces.
+
+    Strict clients refuse more values than the schema allows, so the first of them stay, and there are more.
+
+    Raises:
+        ValueError: there is no completion, or it has not the schema's shape.
+    """
+    raw = members.get("completion", _NULL)
+    given = _decoded(_decode_completion, raw, "completion")
+    shown = _without_nulls(_decode_object(raw), _OF_COMPLETION)
+    if len(given.values) > MAX_VALUES:
+        shown = {**shown, "values": given.values[:MAX_VALUES], "hasMore": True}
+    return _encode({**members, "completion": shown})[1:-1]
 
 
 def error_data(data: bytes | None, mapping: Mapping, asked: str | None = None) -> bytes | None:

@@ -89,6 +89,14 @@ class Content(Named):
             raise ValueError("neither a text nor a blob")
 
 
+class Completion(Shape):
+    """`CompleteResult.completion`, less the limit of its values."""
+
+    values: list[str]
+    total: int | Annotated[float, Meta(multiple_of=1, ge=-(2**53), le=2**53)] | None = None
+    has_more: bool | None = msgspec.field(default=None, name="hasMore")
+
+
 def optional(shape: type[Shape]) -> frozenset[str]:
     """The names of its optional members, as they are spelt in JSON."""
     return frozenset(one.encode_name for one in msgspec.structs.fields(shape) if not one.required)

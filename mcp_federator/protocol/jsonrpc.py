@@ -16,7 +16,8 @@ from typing import Final, Literal
 import msgspec
 
 from mcp_federator.errors import McpError
-from mcp_federator.model import Retry
+from mcp_federator.model import Completion, Method, Retry
+from mcp_federator.protocol import completion
 from mcp_federator.protocol.text import check_depth, check_encoding, check_text, members
 from mcp_federator.protocol.vocabulary import (
     META_CAPABILITIES,
@@ -68,9 +69,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         id: JSON text of the id, byte for byte; None of a notification.
         method: any text.
         meta: see `Meta`.
-        uri: `params.uri` where it is a string.
+        uri: `params.uri` where it is a string; of a completion, what `params.ref` names.
         cursor: `params.cursor` where it is a string; null counts as absent, `""` does not.
         retry: `params.inputResponses` and `params.requestState`, byte for byte, where one is not null.
+        completion: of a completion what it asks; None where that is malformed.
         has_params: whether there are `params`.
         fault: what is wrong with the params as a sentence, or `""`; told at its turn in the order of checks.
     """
@@ -81,6 +83,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     uri: str | None = None
     cursor: str | None = None
     retry: Retry | None = None
+    completion: Completion | None = None
     has_params: bool = False
     fault: str = ""
 
@@ -107,6 +110,7 @@ class Reply(msgspec.Struct, frozen=True):
 _ABSENT: Final = msgspec.Raw()
 _EMPTY: Final = msgspec.Raw(b"{}")
 _NULL: Final = b"null"
+_COMPLETE: Final = Method.COMPLETE.value
 
 
 class _Wire(msgspec.Struct, gc=False, omit_defaults=True):
@@ -185,9 +189,10 @@ def decode_request(body: bytes) -> Request:
     if id is not None and not (id.isdigit() or _ID.fullmatch(id)):
         raise _invalid("id must be a string or an integer")
     params = envelope.params
+    hidden: dict[str, msgspec.Raw] | None = None
     try:
         if _hides(envelope, body):
-            members(bytes(members(body).get("params", _EMPTY)))
+            hidden = members(bytes(members(body).get("params", _EMPTY)))
         if params is msgspec.UNSET:
             return Request(id, envelope.method)
         meta = _meta(bytes(params.meta)) if params.meta else Meta()
@@ -200,6 +205,13 @@ def decode_request(body: bytes) -> Request:
     if params.input_responses or params.request_state:
         retry, fault = _retry(params, fault)
     uri = _string(params.uri) if params.uri else None
+    # What a completion needs is among the members not read above: other requests pay nothing for it.
+    if hidden and envelope.method == _COMPLETE:
+        try:
+            uri, asked = completion.decode_params(hidden)
+        except ValueError as problem:
+            return Request(id, envelope.method, meta, has_params=True, fault=str(problem))
+        return Request(id, envelope.method, meta, uri, completion=asked, has_params=True)
     return Request(id, envelope.method, meta, uri, cursor, retry, has_params=True, fault=fault)
 
 

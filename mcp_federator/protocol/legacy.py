@@ -22,6 +22,7 @@ import msgspec
 from mcp_federator import __version__
 from mcp_federator.errors import McpError, Reason, UpstreamError
 from mcp_federator.model import Answer, Change, Event, Method, Query, Trace
+from mcp_federator.protocol import completion
 from mcp_federator.protocol.jsonrpc import Request, check_text
 from mcp_federator.protocol.modern import (
     ITEMS,
@@ -140,7 +141,9 @@ def call_params(query: Query) -> bytes:
     An answer to an `input_required` has no place here, and no legacy server asked for one.
     """
     parts = []
-    if query.uri is not None:
+    if query.completion is not None:
+        parts.append(completion.encode_params(query, query.completion))
+    elif query.uri is not None:
         parts.append(b'"uri":' + _ENCODER.encode(query.uri))
     if query.cursor is not None:
         parts.append(b'"cursor":' + _ENCODER.encode(query.cursor))
@@ -261,7 +264,7 @@ BATCHES: Final = "2025-03-26"
 MAX_BATCH: Final = 32
 """How many messages a batch may have."""
 
-_METHODS: Final = {str(method): method for method in (Method.LIST, Method.TEMPLATES, Method.READ)}
+_METHODS: Final = {str(method): method for method in Method if method is not Method.DISCOVER}
 _UNSPEAKABLE: Final = frozenset({Code.HEADER_MISMATCH, Code.MISSING_CAPABILITY, Code.UNSUPPORTED_VERSION})
 
 
@@ -332,10 +335,14 @@ def query(request: Request) -> Query:
     fault = request.fault
     if method is Method.READ and request.uri is None:
         fault = "params.uri must be a string"
+    if method is Method.COMPLETE and request.completion is None:
+        fault = fault or "params.ref must be an object"
     if fault:
         raise McpError(Code.INVALID_PARAMS, f"Invalid params: {fault}")
     if method is Method.READ:
         return Query(method, uri=request.uri)
+    if method is Method.COMPLETE:
+        return Query(method, request.uri, completion=request.completion)
     return Query(method, cursor=request.cursor)
 
 

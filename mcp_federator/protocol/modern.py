@@ -17,6 +17,7 @@ import msgspec
 from mcp_federator import __version__
 from mcp_federator.errors import McpError
 from mcp_federator.model import Answer, Method, Query, Scope, Trace
+from mcp_federator.protocol import completion
 from mcp_federator.protocol.headers import decode_name, encode_name
 from mcp_federator.protocol.jsonrpc import Request
 from mcp_federator.protocol.text import has_twins
@@ -44,6 +45,7 @@ _COMPLETE: Final = {
     scope: b',"result":{"resultType":"complete","cacheScope":"%b","ttlMs":' % scope.value.encode()
     for scope in Scope
 }
+_UNHINTED: Final = b',"result":{"resultType":"complete"'
 _HEAD: Final = b'{"jsonrpc":"2.0","id":'
 _INTERIM: Final = b',"result":{"resultType":"input_required"'
 _META: Final = b',"_meta":{"%b":%b' % (META_SERVER_INFO.encode(), _SOFTWARE)
@@ -56,6 +58,9 @@ _ASKING: Final = {"inputRequests": b"{", "requestState": b'"'}
 _SCOPES: Final = {b'"public"': Scope.PUBLIC}
 
 _NULL: Final = msgspec.Raw(b"null")
+
+# Members of an enumeration are looked up slowly on Python 3.11.
+_READ, _COMPLETION = Method.READ, Method.COMPLETE
 
 _CALL_META: Final = b'"_meta":{"%b":"%b","%b":%b,"%b":' % (
     META_VERSION.encode(),
@@ -111,10 +116,14 @@ def query(request: Request) -> Query:
     method = _METHODS[request.method]
     if request.fault:
         raise _refusal(request, Code.INVALID_PARAMS, request.fault)
-    if method is Method.READ:
+    if method is _READ:
         return Query(method, uri=request.uri, retry=request.retry)
     if method is Method.DISCOVER:
         return Query(method)
+    if method is _COMPLETION:
+        if request.completion is None:
+            raise _refusal(request, Code.INVALID_PARAMS, "params.ref must be an object")
+        return Query(method, request.uri, completion=request.completion)
     return Query(method, cursor=request.cursor)
 
 
@@ -148,20 +157,23 @@ def _refusal(
 def encode_answer(id: bytes, method: Method, answer: Answer) -> bytes:  # noqa: A002 - the protocol's word
     """The response that gives an answer to the client who asked with this id.
 
-    A complete result always carries both hints, an interim one none (server/utilities/caching, "Cacheable
-    Results").  `_meta` names us as the server and, on a merged list, who is missing.
+    A complete result always carries both hints, an interim one and a completion none
+    (server/utilities/caching, "Cacheable Results").  `_meta` names us as the server and, on a merged list,
+    who is missing.
     """
     hint = answer.hint
     parts = [_HEAD, id]
     if answer.interim:
         parts.append(_INTERIM)
+    elif method is _COMPLETION:
+        parts.append(_UNHINTED)
     else:
         parts += (_COMPLETE[hint.scope], b"%d" % hint.ttl_ms)
     parts.append(_META)
     if answer.incomplete or answer.meta:
         parts.append(answer_meta(answer))
     parts.append(b"}")
-    if method in ITEMS:
+    if method is not _READ and method in ITEMS:
         parts += (b",", ITEMS[method], answer.body, b"]")
         if answer.next_cursor is not None:
             parts += (b',"nextCursor":', _ENCODER.encode(answer.next_cursor))
@@ -213,7 +225,9 @@ def call_params(query: Query, capabilities: bytes, trace: Trace | None, *, bagga
     Of the asker's `_meta` only the trace context goes along, `baggage` where the configuration says so.
     """
     parts = [b"{"]
-    if query.uri is not None:
+    if query.completion is not None:
+        parts += (completion.encode_params(query, query.completion), b",")
+    elif query.uri is not None:
         parts += (b'"uri":', _ENCODER.encode(query.uri), b",")
     if query.cursor is not None:
         parts += (b'"cursor":', _ENCODER.encode(query.cursor), b",")
@@ -237,7 +251,7 @@ def call_headers(query: Query, trace: Trace | None, baggage: bool = False) -> di
         VERSION_HEADER: MODERN,
         METHOD_HEADER: query.method.value,
     }
-    if query.uri is not None:
+    if query.method is Method.READ and query.uri is not None:
         headers[NAME_HEADER] = encode_name(query.uri)
     headers.update(trace_fields(trace, baggage=baggage))
     return headers

@@ -68,6 +68,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
         version: the protocol version spoken with it, `""` where none is.
         server: name and version of its software, as it says; cleaned.
         resources: whether it declares resources; None until a probe has told.
+        completions: whether it declares that it completes arguments, likewise.
         up: it answered when it was asked last.
         breaker: `closed`, `open`, `half-open`.
         in_flight: queries under way.
@@ -82,6 +83,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     version: str
     server: str
     resources: bool | None
+    completions: bool | None
     up: bool
     breaker: str
     in_flight: int
@@ -183,6 +185,14 @@ class Client:
         self._resolver.lists = lists
 
     @property
+    def completes(self) -> bool | None:
+        """Whether the upstream completes arguments; None until a probe has told."""
+        known = self._discovery.known
+        if known is None:
+            return None
+        return known.discovered is not None and known.discovered.completions
+
+    @property
     def status(self) -> UpstreamStatus:
         """What may be told of this upstream now."""
         known = self._discovery.known
@@ -196,6 +206,7 @@ class Client:
             version="" if known is None else known.version,
             server=clean(server),
             resources=None if discovered is None else discovered.resources,
+            completions=self.completes,
             up=self._sender.up,
             breaker=self._sender.state,
             in_flight=self._slots.taken,
@@ -204,7 +215,7 @@ class Client:
         )
 
     async def fetch(self, query: Query, caller: Caller) -> Answer:
-        """Answer a list or a read with native URI, in public URIs and with a hint that can be believed.
+        """Answer a list, a read or a completion with native URI, in public URIs, with hints to be believed.
 
         Raises:
             UpstreamError: the upstream's answer is an error.
@@ -219,6 +230,11 @@ class Client:
     async def _fetch(self, query: Query, caller: Caller) -> Answer:
         deadline = self._deadline()
         known = self._askable(await self._know(caller, deadline))
+        if query.method is Method.COMPLETE:
+            # Never sent undeclared (basic/lifecycle of the legacy revisions, "Operation").
+            if not known.completions:
+                return self._door.no_suggestions().answer
+            return await self._ask(query, caller, deadline)
         # What was declared to one caller says nothing of what another may have.
         if not known.resources and not self._credentials.forwards:
             if query.uri is not None:
@@ -321,7 +337,7 @@ class Client:
     async def _exchange(
         self, call: Call, query: Query, caller: Caller, deadline: float, session: Session | None = None
     ) -> Answer:
-        """Send a list or a read, and let its answer in."""
+        """Send a query, and let its answer in."""
         era = Era.MODERN if session is None else Era.LEGACY
         doubtful = False
 

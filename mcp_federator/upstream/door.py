@@ -28,6 +28,7 @@ from mcp_federator.upstream.transport import Exchange
 
 _NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _LISTS: Final = frozenset({Method.LIST, Method.TEMPLATES})
+_UNKEPT: Final = Hint(0, Scope.PRIVATE)
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -115,6 +116,10 @@ class Door:
         """The page of an upstream that has no such list."""
         return Passed(Answer(b"", self._clamped(hint)))
 
+    def no_suggestions(self) -> Passed:
+        """The completion of an upstream that has none."""
+        return Passed(Answer(b'"completion":{"values":[],"hasMore":false}', _UNKEPT))
+
     def not_found(self, uri: str) -> UpstreamError:
         """What an upstream without resources would say to a read."""
         data = msgspec.json.encode({"uri": self._mapping.public(uri) or uri})
@@ -124,7 +129,11 @@ class Door:
 
     def error(self, query: Query, error: ErrorObject) -> UpstreamError | UpstreamFailure:
         """The error table: what the asker is told of an upstream's error."""
-        fate = relay(error.code, read=query.method is Method.READ)
+        # A completion knows the retired code too: what it refers to is not there.
+        read = query.method is Method.READ or (
+            query.method is Method.COMPLETE and error.code == Code.RESOURCE_NOT_FOUND_LEGACY
+        )
+        fate = relay(error.code, read=read)
         if fate in {"refuse", "probe"}:
             return self._failure(
                 Reason.REFUSED, f"error {error.code}", personal=True, stale_ok=False, code=error.code
@@ -142,10 +151,13 @@ class Door:
     def _answer(self, query: Query, result: Result, served: Served) -> Passed:
         if result.interim:
             if query.method is not Method.READ:
-                raise ValueError("a list that requires input")
+                raise ValueError(f"an answer to {query.method} that requires input")
             # Its members are the protocol's own, and go back as they came (basic/patterns/mrtr).
             body = msgspec.json.encode(result.members)[1:-1]
-            return Passed(Answer(body, Hint(0, Scope.PRIVATE), meta=result.meta, interim=True, served=served))
+            return Passed(Answer(body, _UNKEPT, meta=result.meta, interim=True, served=served))
+        if query.method is Method.COMPLETE:
+            body = rewrite.completion(result.members)
+            return Passed(Answer(body, _UNKEPT, meta=result.meta, served=served))
         hint = self.hint(result.ttl_ms, result.scope)
         if query.method is Method.READ:
             contents = rewrite.contents(result.members, self._mapping, query.uri)

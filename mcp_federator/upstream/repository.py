@@ -168,6 +168,11 @@ class Repository:
         self._resolver.forget()
 
     @property
+    def completes(self) -> bool:
+        """Whether it completes arguments: there is nothing to call for that."""
+        return False
+
+    @property
     def status(self) -> UpstreamStatus:
         """What may be told of this upstream now."""
         return UpstreamStatus(
@@ -178,6 +183,7 @@ class Repository:
             version="",
             server="",
             resources=True,
+            completions=self.completes,
             up=self._up,
             breaker="closed",
             in_flight=self._slots.taken,
@@ -199,6 +205,8 @@ class Repository:
             raise self._failure(Reason.OVERLOADED, str(full), asked=False) from full
 
     async def _fetch(self, query: Query, caller: Caller) -> Answer:
+        if query.method is Method.COMPLETE:
+            return self._door.no_suggestions().answer
         deadline = self._deadline()
         try:
             return await self._ask(query, caller, deadline)

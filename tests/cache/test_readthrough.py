@@ -7,6 +7,7 @@ from mcp_federator.model import (
     ANYONE,
     Answer,
     Caller,
+    Completion,
     Hint,
     Method,
     Outcome,
@@ -411,5 +412,32 @@ def test_an_answer_larger_than_the_store_is_served() -> None:
             answer = await stage.cache.fetch(read(), ANYONE)
             assert answer.served == by_alpha(Outcome.MISS)
             assert answer.hint.ttl_ms == 60_000
+
+    run(body())
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_completion_is_neither_looked_up_nor_kept_nor_shared(alone: bool) -> None:
+    """Two at once, and one more, are three questions to the upstream, each counted as passed by."""
+
+    async def body() -> None:
+        stage = Stage()
+        query = Query(
+            Method.COMPLETE, "x://{a}", alone=alone, completion=Completion(b'{"name":"a","value":""}')
+        )
+        assert stage.cache.peek(query, ANYONE) is None
+        both = [stage.ask(query), stage.ask(query)]
+        await settle()
+        for call in stage.calls:
+            call.land(public('"completion":{"values":[]}'))
+        for answer in await asyncio.gather(*both):
+            assert answer.served == by_alpha(Outcome.BYPASS)
+        again = stage.ask(query)
+        await settle()
+        assert len(stage.calls) == 3
+        stage.calls[-1].land(public(""))
+        await again
+        assert (len(stage.calls), stage.memory.entries) == (3, 0)
+        assert stage.labels == {("alpha", "completion/complete", PRIVATE, Outcome.BYPASS, Tier.NONE): 3}
 
     run(body())

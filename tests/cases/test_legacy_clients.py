@@ -398,6 +398,7 @@ def test_the_sdk_of_that_time_lists_and_reads() -> None:
             assert report["version"] == LEGACY[0]
             assert report["resources"] == SHOWN
             assert report["templates"] == [f"docs+{TEMPLATE}"]
+            assert report["completions"] == {}
             assert [content[0]["uri"] for content in report["reads"].values()] == SHOWN
             assert report["missing"] == -32002
 

@@ -18,7 +18,7 @@ from mcp_federator.client import (
     TooManyRoundsError,
     UpstreamFailure,
 )
-from mcp_federator.model import ANYONE, Answer, Caller, Hint, Method, Query, Retry, Served
+from mcp_federator.model import ANYONE, Answer, Caller, Completion, Hint, Method, Query, Retry, Served
 
 PUBLIC = Hint(60_000, Scope.PUBLIC)
 ASKS = {"who": {"method": "elicitation/create", "params": {"message": "who?", "n": 1}}}
@@ -319,3 +319,32 @@ def test_a_reader_of_nothing_says_so() -> None:
     """It is a mistake in the program."""
     with pytest.raises(RuntimeError, match="no connection"):
         asyncio.run(Reader().list())
+
+
+@pytest.mark.parametrize(
+    ("said", "values", "total", "has_more"),
+    [
+        ('{"values":["a","b"],"total":7,"hasMore":true}', ("a", "b"), 7, True),
+        ('{"values":[],"total":0.0}', (), 0, False),
+        ('{"values":["a"]}', ("a",), None, False),
+    ],
+)
+def test_a_completion_is_told_whole(
+    said: str, values: tuple[str, ...], total: int | None, has_more: bool
+) -> None:
+    """What the server did not say is None, and there is no more."""
+    answer = Answer(f'"completion":{said},"odd":1.50'.encode(), Hint(0, Scope.PRIVATE), meta=b'"k":1')
+    found, source = ask(answer, how=lambda reader: reader.complete("x:{n}", "n", "a"))
+    assert (found.values, found.total, found.has_more) == (values, total, has_more)
+    assert (found.meta, found.members) == ({"k": 1}, {"odd": 1.5})
+    assert source.queries == [
+        Query(Method.COMPLETE, "x:{n}", completion=Completion(b'{"name":"n","value":"a"}'))
+    ]
+
+
+def test_a_completion_may_have_a_context() -> None:
+    """The arguments that are settled, by name."""
+    answer = Answer(b'"completion":{"values":[]}', Hint(0, Scope.PRIVATE))
+    _, source = ask(answer, how=lambda reader: reader.complete("x:{n}{m}", "n", "", context={"m": "1"}))
+    [query] = source.queries
+    assert query.completion == Completion(b'{"name":"n","value":""}', b'{"arguments":{"m":"1"}}')

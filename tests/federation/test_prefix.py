@@ -273,6 +273,21 @@ def test_invariant_1_native_of_public_is_the_uri(mapping: Mapping, text: str, he
 
 
 @settings(deadline=None)
+@given(
+    mappings,
+    st.lists(
+        st.sampled_from(["ui://", "ui:", "x://", "{+any}", "{scheme}", "{/p*}", "{?q}", "a", "%20", "/"])
+    ),
+)
+def test_invariant_1_native_of_public_is_the_template(mapping: Mapping, parts: list[str]) -> None:
+    """A template that is shown finds its way back as a URI does, byte for byte: a completion refers to it."""
+    text = "".join(parts)
+    public = mapping.template(text)
+    assert public is not None
+    assert Router([mapping]).route(public) == (mapping.name, text)
+
+
+@settings(deadline=None)
 @given(mappings, st.text(max_size=4), st.text())
 def test_invariant_1_holds_under_a_native_prefix(mapping: Mapping, lead: str, text: str) -> None:
     """What begins with the native prefix comes back; what does not is not published."""

@@ -12,8 +12,10 @@ from mcp_federator.federation.prefix import Mapping
 from mcp_federator.federation.rewrite import (
     MAX_ITEMS,
     MAX_REFUSED,
+    MAX_VALUES,
     Contents,
     Page,
+    completion,
     contents,
     error_data,
     page,
@@ -575,3 +577,49 @@ def test_the_number_of_wrong_items_is_limited(good: int) -> None:
     assert found.dropped == MAX_REFUSED
     with pytest.raises(ValueError, match=f"more than {MAX_REFUSED} items"):
         listed(item(1), *given * (MAX_REFUSED // 50), "{}")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ('{"values":[]}', '{"values":[]}'),
+        ('{ "values":["\\u0061"],"n":1.10 }', '{"values":["\\u0061"],"n":1.10}'),
+        ('{"total":3.0,"values":["a"],"hasMore":true}', '{"total":3.0,"values":["a"],"hasMore":true}'),
+        ('{"values":["a"],"total":null,"hasMore":null,"n":null}', '{"values":["a"],"n":null}'),
+        ('{"values":["file:///a"]}', '{"values":["file:///a"]}'),
+    ],
+)
+def test_a_completion_comes_out_as_it_went_in(given: str, shown: str) -> None:
+    """No value is a URI, unknown members survive byte for byte, nulls of optional members are dropped."""
+    body = completion(members(f'{{"x":[1E2],"completion":{given}}}'))
+    assert body == f'"x":[1E2],"completion":{shown}'.encode()
+    validate_server_result(
+        "completion/complete", "2026-07-28", {"resultType": "complete", **json.loads(b"{%b}" % body)}
+    )
+
+
+def test_more_values_than_the_schema_allows_are_cut() -> None:
+    """The first of them stay, and there are more."""
+    given = json.dumps({"values": [str(n) for n in range(MAX_VALUES + 1)], "hasMore": False, "total": 101})
+    found = json.loads(b"{%b}" % completion(members(f'{{"completion":{given}}}')))["completion"]
+    assert found == {"values": [str(n) for n in range(MAX_VALUES)], "hasMore": True, "total": 101}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        "{}",
+        '{"completion":null}',
+        '{"completion":[]}',
+        '{"completion":{}}',
+        '{"completion":{"values":null}}',
+        '{"completion":{"values":["a",1]}}',
+        '{"completion":{"values":["a"],"total":1.5}}',
+        '{"completion":{"values":["a"],"total":"1"}}',
+        '{"completion":{"values":["a"],"hasMore":"no"}}',
+    ],
+)
+def test_a_completion_of_another_shape_is_a_bad_reply(result: str) -> None:
+    """Strict clients would refuse it whole."""
+    with pytest.raises(ValueError, match="completion"):
+        completion(members(result))

@@ -36,9 +36,11 @@ class Bench:
         request_timeout: float = 30,
         identity: bytes = b"",
         scopes: ListScopes | None = None,
+        completes: Mapping[str, bool | None] | None = None,
     ) -> None:
         self.sources = sources
         self.metrics = Metrics("0")
+        declared = {**dict.fromkeys(sources, False), **(completes or {})}
         self.dropped: list[tuple[str, Method]] = []
         self.scopes = scopes or ListScopes(86400)
         self.federator = Federator(
@@ -52,6 +54,7 @@ class Bench:
                     list_scope=list_scope,
                     peek=source.peek if isinstance(source, Kept) else None,
                     drop_pages=partial(self._drop, name),
+                    completes=partial(declared.get, name),
                 )
                 for name, source in sources.items()
             ],

@@ -15,11 +15,13 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
+    Completion,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
+    ResourceTemplateReference,
     ServerCapabilities,
 )
 
@@ -37,6 +39,9 @@ class Reader(Protocol):
     async def page(self, cursor: str | None = None) -> ListResourcesResult: ...
     async def template_page(self, cursor: str | None = None) -> ListResourceTemplatesResult: ...
     async def read(self, uri: str) -> ReadResourceResult: ...
+    async def complete(
+        self, template: str, name: str, value: str, context: Mapping[str, str] | None = None
+    ) -> Completion: ...
 
 
 async def resources(reader: Reader) -> list[Resource]:
@@ -84,6 +89,16 @@ class _Sdk:
     async def read(self, uri: str) -> ReadResourceResult:
         return await self.client.read_resource(uri)
 
+    async def complete(
+        self, template: str, name: str, value: str, context: Mapping[str, str] | None = None
+    ) -> Completion:
+        result = await self.client.complete(
+            ResourceTemplateReference(uri=template),
+            {"name": name, "value": value},
+            None if context is None else dict(context),
+        )
+        return result.completion
+
 
 class _Fast:
     def __init__(self, client: FastClient[StreamableHttpTransport]) -> None:
@@ -105,6 +120,15 @@ class _Fast:
 
     async def read(self, uri: str) -> ReadResourceResult:
         return await self.client.read_resource_mcp(uri)
+
+    async def complete(
+        self, template: str, name: str, value: str, context: Mapping[str, str] | None = None
+    ) -> Completion:
+        return await self.client.complete(
+            ResourceTemplateReference(uri=template),
+            {"name": name, "value": value},
+            None if context is None else dict(context),
+        )
 
 
 @asynccontextmanager

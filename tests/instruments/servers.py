@@ -10,7 +10,7 @@ import base64
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import Parameter, Signature
@@ -30,14 +30,21 @@ from mcp.shared.uri_template import UriTemplate
 from mcp_types import (
     INVALID_PARAMS,
     BlobResourceContents,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
     InputRequiredResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     PaginatedRequestParams,
+    PromptReference,
     ReadResourceRequestParams,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
+    ResourceTemplateReference,
     TextResourceContents,
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -61,6 +68,7 @@ class Shelf:
         resources: the list items, where more than a URI and a name is wanted (low level only).
         templates: URI templates; a URI that matches one is answered with itself as text
             (low level) or with its variables' values as JSON (the others).
+        completions: by template, the values that each variable may have; without any, none are declared.
         page_size: items on a page of either list; MCPServer has no pages.
         list_hint, read_hint: the hints; fastmcp knows one for all, in whole seconds: `read_hint`.
     """
@@ -68,12 +76,21 @@ class Shelf:
     bodies: dict[str, str | bytes | Contents | Act] = field(default_factory=dict)
     resources: list[Resource] | None = None
     templates: list[str] = field(default_factory=list)
+    completions: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     page_size: int | None = None
     list_hint: CacheHint = PUBLIC
     read_hint: CacheHint = PUBLIC
 
     def listed(self) -> list[Resource]:
         return self.resources or [Resource(uri=uri, name=uri) for uri in self.bodies]
+
+    def suggestions(
+        self, ref: ResourceTemplateReference | PromptReference, argument: CompletionArgument
+    ) -> Completion:
+        """The values that begin as the argument does."""
+        known = self.completions.get(ref.uri, {}) if isinstance(ref, ResourceTemplateReference) else {}
+        values = [value for value in known.get(argument.name, []) if value.startswith(argument.value)]
+        return Completion(values=values, total=len(values), has_more=False)
 
 
 def shelf_of(count: int, *, prefix: str = "file:///", **options: Any) -> Shelf:
@@ -228,9 +245,13 @@ def lowlevel(shelf: Shelf) -> ASGIApp:
         hint = shelf.read_hint
         return ReadResourceResult(contents=contents, ttl_ms=hint.ttl_ms, cache_scope=hint.scope)
 
+    async def on_completion(_: ServerRequestContext, params: CompleteRequestParams) -> CompleteResult:
+        return CompleteResult(completion=shelf.suggestions(params.ref, params.argument))
+
     server = Server(
         "shelf",
         version="1.0",
+        on_completion=on_completion if shelf.completions else None,
         on_list_resources=on_list,
         on_list_resource_templates=on_templates,
         on_read_resource=on_read,
@@ -250,6 +271,8 @@ def mcpserver(shelf: Shelf) -> ASGIApp:
         server.add_resource(FunctionResource.from_function(_give(shelf, uri), uri=uri, name=uri))
     for text in shelf.templates:
         server.resource(text, name=text)(_echo(text))
+    if shelf.completions:
+        server.completion()(_suggesting(shelf))  # type: ignore[no-untyped-call] # the SDK leaves it untyped
     return server.streamable_http_app()
 
 
@@ -267,7 +290,20 @@ def fastmcp(shelf: Shelf) -> ASGIApp:
         server.add_resource(FastFunctionResource.from_function(_give(shelf, uri), uri=uri, name=uri))
     for text in shelf.templates:
         server.add_template(FastResourceTemplate.from_function(_echo(text), uri_template=text, name=text))
+    if shelf.completions:
+        server.completion(_suggesting(shelf))
     return server.http_app(path="/mcp")
+
+
+def _suggesting(shelf: Shelf) -> Callable[..., Awaitable[Completion]]:
+    async def suggest(
+        ref: ResourceTemplateReference | PromptReference,
+        argument: CompletionArgument,
+        _: CompletionContext | None,
+    ) -> Completion:
+        return shelf.suggestions(ref, argument)
+
+    return suggest
 
 
 def _give(shelf: Shelf, uri: str) -> Callable[[], Any]:

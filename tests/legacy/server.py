@@ -2,8 +2,8 @@
 
 Runs in an environment of its own, for the SDK's two generations cannot share one: `python server.py stdio`,
 or `python server.py http PORT`, which prints one line when it listens.  Ten resources on pages of four, and a
-template; a read of anything else is -32002, but for `file:///notes/new…`: that makes the note, and tells that
-the list has changed.
+template whose variable is completed; a read of anything else is -32002, but for `file:///notes/new…`:
+that makes the note, and tells that the list has changed.
 """
 
 import base64
@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import McpError
 
 TEXTS = {f"file:///notes/{n}.md": f"note {n}" for n in range(9)}
+TEMPLATE = "file:///notes/{n}.md"
 BLOB = "data://blob/logo"
 PAGE = 4
 
@@ -38,7 +39,7 @@ async def list_resources(request: types.ListResourcesRequest) -> types.ListResou
 
 @server.list_resource_templates()
 async def list_templates() -> list[types.ResourceTemplate]:
-    return [types.ResourceTemplate(uriTemplate="file:///notes/{n}.md", name="note")]
+    return [types.ResourceTemplate(uriTemplate=TEMPLATE, name="note")]
 
 
 @server.read_resource()
@@ -51,6 +52,14 @@ async def read_resource(uri) -> list[ReadResourceContents]:
     if str(uri) not in TEXTS:
         raise McpError(types.ErrorData(code=-32002, message="Resource not found", data={"uri": str(uri)}))
     return [ReadResourceContents(content=TEXTS[str(uri)], mime_type="text/markdown")]
+
+
+@server.completion()
+async def complete(ref, argument, _context) -> types.Completion | None:
+    if (getattr(ref, "uri", None), argument.name) != (TEMPLATE, "n"):
+        return None
+    values = [str(n) for n in range(len(TEXTS)) if str(n).startswith(argument.value)]
+    return types.Completion(values=values, total=len(values), hasMore=False)
 
 
 async def stdio() -> None:

@@ -1,5 +1,6 @@
 // A TypeScript client lists and reads everything a server has: node client.mjs (auto|legacy|modern|sdk1) URL
-// Prints one JSON object: {version, resources: [uri], templates: [uriTemplate], reads: {uri: contents}}.
+// Prints one JSON object: {version, resources: [uri], templates: [uriTemplate], reads: {uri: contents},
+// completions: {uriTemplate: values}}, of each template's first variable, where the server declares them.
 // The version is null where the client does not tell it.
 const [mode, url] = process.argv.slice(2);
 
@@ -36,10 +37,17 @@ const reads = {};
 for (const { uri } of resources) {
   reads[uri] = (await client.readResource({ uri })).contents;
 }
+const completions = {};
+for (const { uriTemplate } of client.getServerCapabilities()?.completions ? templates : []) {
+  const [, name] = uriTemplate.match(/\{\W?(\w+)/);
+  const ref = { type: 'ref/resource', uri: uriTemplate };
+  completions[uriTemplate] = (await client.complete({ ref, argument: { name, value: '' } })).completion.values;
+}
 console.log(JSON.stringify({
   version: client.getNegotiatedProtocolVersion?.() ?? null,
   resources: resources.map(({ uri }) => uri),
   templates: templates.map(({ uriTemplate }) => uriTemplate),
   reads,
+  completions,
 }));
 await client.close();

@@ -11,7 +11,7 @@ from mcp_types import methods
 from multidict import CIMultiDict
 
 import mcp_federator
-from mcp_federator.model import Method, Query, Retry, Scope, Trace
+from mcp_federator.model import Completion, Method, Query, Retry, Scope, Trace
 from mcp_federator.protocol import legacy, modern
 from mcp_federator.protocol.jsonrpc import decode_request
 from mcp_federator.protocol.modern import Discovered, Result, decode_discover, decode_result
@@ -102,6 +102,8 @@ def test_H33_an_upstream_gets_headers_made_from_the_native_uri(query: Query, nam
 def test_what_we_send_upstream_we_would_accept(method: Method, uri: str, cursor: str | None) -> None:
     """Our own checks find nothing to say about our own calls."""
     query = Query(method, uri) if method is Method.READ else Query(method)
+    if method is Method.COMPLETE:
+        query = Query(method, uri, completion=Completion(b'{"name":"a","value":""}'))
     if method in (Method.LIST, Method.TEMPLATES):
         query = Query(method, cursor=cursor)
     params = modern.call_params(query, b"{}", TRACE)

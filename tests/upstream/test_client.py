@@ -8,7 +8,7 @@ import pytest
 
 from mcp_federator.config import Breaker, Duration
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
-from mcp_federator.model import ANYONE, Caller, Era, Hint, Method, Query, Retry, Scope
+from mcp_federator.model import ANYONE, Caller, Completion, Era, Hint, Method, Query, Retry, Scope
 from mcp_federator.upstream.discovery import DOUBT, MIN_LIFE
 from mcp_federator.upstream.hold import DEFAULT_HOLD
 from mcp_federator.upstream.resolution import REST
@@ -188,6 +188,55 @@ def test_H08_an_upstream_without_resources_is_not_asked() -> None:
             assert (missing.code, missing.not_found) == (-32602, True)
             assert json.loads(missing.data or b"") == {"uri": "alpha+x://1"}
             assert [request.method for request in wire.received] == [DISCOVER]
+
+    run(body())
+
+
+COMPLETE = "completion/complete"
+ASKED = Query(Method.COMPLETE, "x://{a}", alone=True, completion=Completion(b'{"name":"a","value":""}'))
+SUGGESTED = result({"resultType": "complete", "completion": {"values": ["v"], "total": 1}})
+
+
+@pytest.mark.parametrize("forward", [[], ["authorization"]], ids=["one context", "forwarded"])
+@pytest.mark.parametrize("capabilities", [{"resources": {}}, {"resources": {}, "completions": None}])
+def test_an_upstream_that_declares_no_completions_is_not_asked(capabilities: Any, forward: list[str]) -> None:
+    """It suggests nothing."""
+
+    async def body() -> None:
+        wire = Wire({DISCOVER: result(discovered(capabilities)), COMPLETE: SUGGESTED})
+        async with wire, asking(wire.url, forward=forward) as alpha:
+            answer = await alpha.client.fetch(ASKED, A)
+            assert members(answer) == {"completion": {"values": [], "hasMore": False}}
+            assert (answer.hint, alpha.client.completes) == (Hint(0, Scope.PRIVATE), False)
+            assert alpha.client.status.completions is False
+            assert wire.calls(COMPLETE) == []
+
+    run(body())
+
+
+def test_a_completion_goes_up_with_the_callers_capabilities() -> None:
+    """Also where the upstream has no resources; it is told as it came, and not resolved where it fails."""
+
+    async def body() -> None:
+        wire = Wire(
+            {
+                DISCOVER: result(discovered({"completions": {}})),
+                COMPLETE: [SUGGESTED, error(-32602, "no such argument", status=200)],
+            }
+        )
+        async with wire, asking(wire.url) as alpha:
+            caller = Caller(capabilities=b'{"roots":{}}')
+            assert members(await alpha.client.fetch(ASKED, caller)) == {
+                "completion": {"values": ["v"], "total": 1}
+            }
+            (call,) = wire.calls(COMPLETE)
+            assert call.params["ref"] == {"type": "ref/resource", "uri": "x://{a}"}
+            assert call.params["_meta"]["io.modelcontextprotocol/clientCapabilities"] == {"roots": {}}
+            assert (call.header("mcp-method"), call.header("mcp-name")) == (COMPLETE, None)
+            with pytest.raises(UpstreamError, match="no such argument"):
+                await alpha.client.fetch(ASKED, caller)
+            assert wire.calls(LIST) == []
+            assert (alpha.client.completes, alpha.outcomes) == (True, {"ok": 1, "error": 1})
 
     run(body())
 

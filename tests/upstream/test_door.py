@@ -7,7 +7,7 @@ import pytest
 from mcp_federator.config import Duration, UpstreamCache
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.federation.prefix import Mapping
-from mcp_federator.model import Answer, Hint, Method, Query, Scope
+from mcp_federator.model import Answer, Completion, Hint, Method, Query, Scope
 from mcp_federator.protocol.jsonrpc import Reply, UnfitError, decode_reply
 from mcp_federator.upstream.door import Door, Passed
 from mcp_federator.upstream.hold import DEFAULT_HOLD
@@ -18,6 +18,7 @@ from tests.upstream.asking import items, members
 READ = Query(Method.READ, uri="x://1")
 LIST = Query(Method.LIST)
 TEMPLATES = Query(Method.TEMPLATES)
+COMPLETE = Query(Method.COMPLETE, uri="x://1", completion=Completion(b'{"name":"a","value":""}'))
 NOTHING = Hint(5000, Scope.PUBLIC)
 DAY_MS = 86_400_000
 
@@ -138,6 +139,18 @@ def test_H26_hints_that_are_missing_or_odd(
     assert answer(LIST, {"resources": []} | hints, **cache).hint == expected
 
 
+def test_a_completion_has_no_life() -> None:
+    """Whatever hints come with it: it is no cacheable result."""
+    came = answer(
+        COMPLETE, b'{"completion":{"values":["a"]},"ttlMs":5,"cacheScope":"public","_meta":{"k":1}}'
+    )
+    assert (came.body, came.meta, came.hint) == (
+        b'"completion":{"values":["a"]}',
+        b'"k":1',
+        Hint(0, Scope.PRIVATE),
+    )
+
+
 def test_H29_an_interim_answer_passes_as_it_came() -> None:
     """`input_required` keeps its members byte for byte and carries no hint that could be believed."""
     raw = (
@@ -156,6 +169,10 @@ def test_H29_an_interim_answer_passes_as_it_came() -> None:
         pytest.param(
             LIST, {"resultType": "input_required", "requestState": "s"}, id="list-that-requires-input"
         ),
+        pytest.param(
+            COMPLETE, {"resultType": "input_required", "requestState": "s"}, id="completion-requires-input"
+        ),
+        pytest.param(COMPLETE, {}, id="no-completion"),
         pytest.param(READ, [], id="no-object"),
         pytest.param(READ, {}, id="no-contents"),
         pytest.param(READ, {"contents": None}, id="null-contents"),
@@ -176,6 +193,9 @@ def test_results_that_are_none(query: Query, result: Any) -> None:
         pytest.param(-32602, READ, -32602, True, 200, id="H22-modern-not-found"),
         pytest.param(-32002, READ, -32602, True, 200, id="H22-legacy-not-found"),
         pytest.param(-32602, LIST, -32602, False, 200, id="bad-cursor"),
+        pytest.param(-32602, COMPLETE, -32602, False, 200, id="bad-argument"),
+        pytest.param(-32002, COMPLETE, -32602, True, 200, id="H22-legacy-not-found-of-a-template"),
+        pytest.param(-32601, COMPLETE, -32601, False, 200, id="no-such-method-after-all"),
         pytest.param(7001, READ, 7001, False, 200, id="H22-its-own"),
         pytest.param(-32603, READ, -32603, False, 200, id="internal"),
         pytest.param(-32601, READ, -32601, False, 200, id="no-such-method"),
