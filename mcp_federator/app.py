@@ -29,6 +29,7 @@ from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
 from mcp_federator.config import Cache, Config, Lists, Server, Upstream
 from mcp_federator.endpoint.admin import Admin
+from mcp_federator.endpoint.exchange import InFlight
 from mcp_federator.endpoint.guard import is_loopback
 from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server as Listener
@@ -86,6 +87,7 @@ class Federation:
     Attributes:
         federator: the source over all upstreams; another one after a reload.
         config: what is in force.
+        in_flight: the requests of clients that wait for upstreams.
     """
 
     federator: Federator
@@ -100,6 +102,7 @@ class Federation:
         self._scopes = ListScopes(config.cache.max_ttl)
         self._budget = Budget(ANSWER_BYTES)
         self._slots = Slots(config.server.max_in_flight)
+        self.in_flight: Final = InFlight(config.server.max_in_flight)
         self._stacks: dict[str, Stack] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         metrics.watch_cache(lambda: (self._memory.bytes, self._memory.entries, self._memory.evictions))
@@ -128,6 +131,7 @@ class Federation:
                 scopes=self._scopes,
                 metrics=self._metrics,
                 clock=self._clock,
+                places=self.in_flight,
             )
             undo.pop_all()
         old_stacks, self._stacks = self._stacks, stacks
@@ -387,7 +391,7 @@ class App:
             "version": __version__,
             "ready": self._unready is None,
             "uptime_seconds": round(time.time() - self._started, 1),
-            "in_flight": self._endpoint.in_flight,
+            "in_flight": self._federation.in_flight.count,
             **self._federation.status(),
         }
 

@@ -181,7 +181,13 @@ class Server(Section, frozen=True):
         ),
     ] = ()
     max_request_bytes: Annotated[Size, _means("Largest request body.", least=1)] = Size(1 << 20)
-    max_in_flight: Annotated[Count, _means("Most requests to all upstreams together at one time.")] = 1000
+    max_in_flight: Annotated[
+        Count,
+        _means(
+            "Most requests of clients that wait for upstreams at one time, and most requests to all upstreams"
+            " together. Answers out of the cache take no place."
+        ),
+    ] = 1000
     request_timeout: Annotated[Wait, _means("Longest time from a request to its answer.")] = Duration(30)
     grace: Annotated[
         Duration, _means("How long requests in flight may take to end when the process is told to stop.")

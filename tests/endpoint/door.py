@@ -208,7 +208,7 @@ class Door:
         if error is None:
             assert {task for task in left if not task.done()} == set()
             assert self.troubles == []
-            assert self.endpoint.in_flight == 0
+            assert self.endpoint.body_bytes == 0
 
     async def connect(self) -> Client:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))

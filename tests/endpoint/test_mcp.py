@@ -68,7 +68,7 @@ def test_discover_asks_nobody() -> None:
     """Discover is answered from the configuration, while everything else waits."""
 
     async def body() -> None:
-        settings = config.Server(max_in_flight=1, instructions="Ask away.")
+        settings = config.Server(instructions="Ask away.")
         async with Door(HangingSource(), settings=settings, discovered=(b'{"resources":{}}', 60_000)) as door:
             waiting = await door.connect()
             await waiting.send(request(read()))
@@ -345,26 +345,6 @@ def test_error_of_the_source(
             assert first.header("Cache-Status") is None
             assert [(line["status"], line["upstreams"]) for line in door.told] == [(word, upstreams)] * 2
             assert door.counted == {f'era="modern",method="resources/read",status="{word}"': 2}
-
-    run(body())
-
-
-def test_beyond_max_in_flight_a_request_is_refused() -> None:
-    """503 with -32603 and `overloaded`, when to come again, and room again once the others are done."""
-
-    async def body() -> None:
-        async with Door(HangingSource(), settings=config.Server(max_in_flight=1)) as door:
-            waiting = await door.connect()
-            await waiting.send(request(read()))
-            await door.source.asked.wait()
-            response = await door.post(read(id=9))
-            assert (response.status, response.code, response.message["id"]) == (503, -32603, 9)
-            assert response.message["error"]["data"] == {"reason": "overloaded"}
-            assert response.header("Retry-After") == "1"
-            await waiting.close()
-            await door.source.cancelled.wait()
-            door.federator = ScriptedSource()
-            assert (await door.post(read())).status == 200
 
     run(body())
 
