@@ -71,7 +71,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         uri: `params.uri` where it is a string.
         cursor: `params.cursor` where it is a string; null counts as absent, `""` does not.
         retry: `params.inputResponses` and `params.requestState`, byte for byte, where one is not null.
-        has_params: whether there are `params`.
         fault: what is wrong with the params as a sentence, or `""`; told at its turn in the order of checks.
     """
 
@@ -81,7 +80,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     uri: str | None = None
     cursor: str | None = None
     retry: Retry | None = None
-    has_params: bool = False
     fault: str = ""
 
 
@@ -194,7 +192,7 @@ def decode_request(body: bytes) -> Request:
     if params.input_responses or params.request_state:
         retry, fault = _retry(params, fault)
     uri = _string(params.uri) if params.uri else None
-    return Request(id, envelope.method, meta, uri, cursor, retry, has_params=True, fault=fault)
+    return Request(id, envelope.method, meta, uri, cursor, retry, fault)
 
 
 def error_body(error: McpError, id: bytes | None = None) -> bytes:  # noqa: A002 - the protocol's word

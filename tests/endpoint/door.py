@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -27,6 +27,9 @@ from mcp_federator.model import Answer, Caller, Hint, Outcome, Query, Scope, Ser
 
 PATIENCE = 10.0
 """Seconds after which waiting is a failed test."""
+
+loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+"""Makes the loop that `run` runs on; the fixture `each_loop` puts another one here."""
 
 VERSION = "2026-07-28"
 CAPABILITIES: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {}}
@@ -44,7 +47,8 @@ T = TypeVar("T")
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(body, PATIENCE * 2))
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(asyncio.wait_for(body, PATIENCE * 2))
 
 
 class Lines(Writer):
@@ -131,6 +135,14 @@ class Client:
         for part in parts:
             self.writer.write(part)
             await self.writer.drain()
+
+    def pause(self) -> None:
+        """Read nothing more."""
+        cast("asyncio.Transport", self.writer.transport).pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        cast("asyncio.Transport", self.writer.transport).resume_reading()
 
     async def receive(self, *, head_only: bool = False) -> Response:
         """The next response; `head_only` where the request was a HEAD."""

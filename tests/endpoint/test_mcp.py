@@ -13,6 +13,7 @@ from tests.endpoint.door import (
     CAPABILITIES,
     HIT,
     META,
+    PAGE,
     VERSION,
     Door,
     HangingSource,
@@ -390,3 +391,29 @@ def test_H15_whatever_comes_is_answered(body: bytes) -> None:
     assert response.status in {202, 400}
     if response.status == 400:
         assert response.code in {-32700, -32600, -32602}
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer", "told"),
+    [
+        pytest.param(read(), HIT, "mcp-federator; hit; ttl=30", id="read"),
+        pytest.param(message("resources/list"), PAGE, "mcp-federator; fwd=miss", id="list"),
+        pytest.param(
+            read(), Answer(b'"a":1', HIT.hint, interim=True), "mcp-federator; fwd=miss", id="interim"
+        ),
+        pytest.param(message("server/discover"), HIT, None, id="discover"),
+        pytest.param(read(), UpstreamError("docs", -32602, "No."), None, id="an upstream's error"),
+        pytest.param(read(), McpError(-32602, "No."), None, id="an error of ours"),
+        pytest.param(message("made/up"), HIT, None, id="a method nobody knows"),
+    ],
+)
+def test_cache_status_is_on_what_a_cache_could_have_given(
+    sent: Any, answer: Answer | Exception, told: str | None
+) -> None:
+    """Results of reads and lists bear one member; errors and discover, which no copy can answer, none."""
+
+    async def body() -> None:
+        async with Door(ScriptedSource(answer)) as door:
+            assert (await door.post(sent)).header("Cache-Status") == told
+
+    run(body())
