@@ -24,6 +24,7 @@ from aiohttp import web
 from mcp_federator import __version__
 from mcp_federator.config import Config
 from mcp_federator.endpoint.admin import Admin
+from mcp_federator.endpoint.exchange import InFlight
 from mcp_federator.endpoint.guard import is_loopback
 from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server as Listener
@@ -69,7 +70,8 @@ class App:
         self._watch = watch
         self._metrics = Metrics(__version__)
         self._request_log = RequestLog(server.log.format, server.log.level)
-        self._federation = Federation(config, self._metrics, clock)
+        self._places = InFlight(server.max_in_flight)
+        self._federation = Federation(config, self._metrics, clock, self._places)
         self._endpoint = Endpoint(
             self._federation,
             server,
@@ -198,8 +200,8 @@ class App:
             "version": __version__,
             "ready": self._unready is None,
             "uptime_seconds": round(time.time() - self._started, 1),
-            "in_flight": self._endpoint.in_flight,
             "last_reload": self._last_reload,
+            "in_flight": self._places.count,
             **self._federation.status(),
         }
 

@@ -17,6 +17,7 @@ Hazards:
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import msgspec
@@ -40,6 +41,7 @@ DROP_AGAIN: Final = 5.0
 Whoever holds an outdated cursor can have it refused as often as he likes."""
 
 _LISTS: Final = frozenset({Method.LIST, Method.TEMPLATES})
+_PLACES: Final = nullcontext()
 
 _FAULTS: Final[Mapping[Reason, str]] = {
     Reason.UNREACHABLE: "Upstream {} cannot be reached.",
@@ -94,6 +96,7 @@ class Federator:
         scopes: the memory of what lists were public.
         metrics: counts incomplete lists and refused walks.
         clock: seconds, never going back; the clock of `scopes`.
+        places: entered while a request waits for upstreams, not where copies answer it; may refuse.
 
     Raises:
         ConfigError: the upstreams' prefixes cannot be told apart.
@@ -109,6 +112,7 @@ class Federator:
         scopes: ListScopes,
         metrics: Metrics,
         clock: Callable[[], float],
+        places: AbstractContextManager[object] = _PLACES,
     ) -> None:
         self._members = {member.name: member for member in upstreams}
         self._router = prefix.Router([member.mapping for member in upstreams])
@@ -118,6 +122,7 @@ class Federator:
         self._scopes = scopes
         self._metrics = metrics
         self._clock = clock
+        self._places = places
         self._memos = Memos()
         self._drop_after: dict[tuple[str, Method], float] = {}
         self._background: set[asyncio.Task[Answer]] = set()
@@ -184,8 +189,9 @@ class Federator:
     async def _read(self, member: Member, query: Query, caller: Caller, uri: str) -> Answer:
         """Answer a read or completion that no copy answers; `uri` is the public one, as asked."""
         try:
-            async with asyncio.timeout(self._request_timeout):
-                return await member.source.fetch(query, caller)
+            with self._places:
+                async with asyncio.timeout(self._request_timeout):
+                    return await member.source.fetch(query, caller)
         except TimeoutError:
             late = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
             raise told(late) from late
@@ -281,7 +287,9 @@ class Federator:
                     plan.answered(ask, copy)
             if uncached:
                 fetched = True
-                await self._round(plan, uncached, caller, soft, hard)
+                # Nothing is awaited between two rounds: who has had a place gets it again.
+                with self._places:
+                    await self._round(plan, uncached, caller, soft, hard)
             if loop.time() >= soft:
                 break
         return [] if fetched else steps

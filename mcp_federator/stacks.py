@@ -13,7 +13,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +44,8 @@ DISCOVER_TTL_MS: Final = 60_000
 
 LAST_WORDS: Final = 1.0
 """How long, in seconds, requests may go on to be counted after the upstream they wait for was closed."""
+
+_NO_BOUND: Final = nullcontext()
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "server": Server.__struct_fields__,
@@ -83,6 +85,7 @@ class Federation:
         config: the first one; what `needs_restart` may name stays as it is in it.
         metrics: counts what happens.
         clock: seconds, never going back.
+        places: see `Federator`.
 
     Attributes:
         federator: the source over all upstreams; another one after a reload.
@@ -92,7 +95,13 @@ class Federation:
     federator: Federator
     config: Config
 
-    def __init__(self, config: Config, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: Config,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        places: AbstractContextManager[object] = _NO_BOUND,
+    ) -> None:
         self._first = config
         self._metrics = metrics
         self._clock = clock
@@ -102,6 +111,7 @@ class Federation:
         self._scopes = ListScopes(config.cache.max_ttl)
         self._budget = Budget(config.server.max_response_bytes_in_flight)
         self._slots = Slots(config.server.max_in_flight)
+        self._places = places
         self._stacks: dict[str, Stack] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         metrics.watch_cache(lambda: (self._memory.bytes, self._memory.entries, self._memory.evictions))
@@ -139,6 +149,7 @@ class Federation:
                 scopes=self._scopes,
                 metrics=self._metrics,
                 clock=self._clock,
+                places=self._places,
             )
             undo.pop_all()
         old_stacks, self._stacks = self._stacks, stacks

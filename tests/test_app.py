@@ -263,8 +263,31 @@ def test_a_stop_lets_requests_under_way_end() -> None:
                 while (await it.get("/readyz")).status != 503:
                     pass
             assert (await it.get("/readyz")).body == b"draining\n"
+            assert (await it.status())["ready"] is False
             gate.set()
             assert (await reading).result["contents"][0]["uri"] == "a+x://1"
+
+    asyncio.run(check())
+
+
+def test_the_status_says_whether_requests_are_welcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are once both listeners stand, not before."""
+
+    async def check() -> None:
+        async with Wire({}) as wire:
+            app = App(configured({"a": wire.url}))
+            said: list[bool] = []
+            # Looked at when the upstreams are there, while the app still starts.
+            apply = app._federation.apply
+
+            async def applied(settings: Config) -> None:
+                await apply(settings)
+                said.append(app._status()["ready"])
+
+            monkeypatch.setattr(app._federation, "apply", applied)
+            async with running(app) as it:
+                said.append((await it.status())["ready"])
+            assert said == [False, True]
 
     asyncio.run(check())
 

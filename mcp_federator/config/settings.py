@@ -181,7 +181,13 @@ class Server(Section, frozen=True):
         ),
     ] = ()
     max_request_bytes: Annotated[Size, _means("Largest request body.", least=1)] = Size(1 << 20)
-    max_in_flight: Annotated[Count, _means("Most requests to all upstreams together at one time.")] = 1000
+    max_in_flight: Annotated[
+        Count,
+        _means(
+            "Most requests of clients that wait for upstreams at one time, and most requests to all upstreams"
+            " together. Answers out of the cache take no place."
+        ),
+    ] = 1000
     max_response_bytes_in_flight: Annotated[
         Size,
         _means(

@@ -78,7 +78,7 @@ class Exchange(msgspec.Struct):
 
 
 class InFlight:
-    """Counts what waits; `with` takes a place.
+    """Counts the requests that wait for upstreams; `with` takes a place.
 
     Raises:
         McpError: -32603 with status 503, when all `limit` places are taken.
@@ -90,18 +90,18 @@ class InFlight:
 
     def __enter__(self) -> None:
         if self.count >= self._limit:
-            raise McpError(
-                Code.INTERNAL_ERROR,
-                "Too many requests are in flight; try again later.",
-                data=b'{"reason":"overloaded"}',
-                status=503,
-            )
+            raise overloaded("Too many requests are in flight; try again later.")
         self.count += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.count -= 1
+
+
+def overloaded(text: str) -> McpError:
+    """The refusal of a request that this process has no room for."""
+    return McpError(Code.INTERNAL_ERROR, text, data=b'{"reason":"overloaded"}', status=503)
 
 
 def note_error(exchange: Exchange, error: McpError) -> None:

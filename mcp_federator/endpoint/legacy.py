@@ -22,12 +22,12 @@ from typing import Final
 import msgspec
 
 from mcp_federator import config
-from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, InFlight, note_error, trace_of
+from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, note_error, trace_of
 from mcp_federator.endpoint.sessions import Session, Sessions
 from mcp_federator.endpoint.stream import EventStream, Streams
 from mcp_federator.endpoint.works import StoppedError, Works
 from mcp_federator.errors import McpError
-from mcp_federator.model import Answer, Caller, Era, Query
+from mcp_federator.model import Caller, Era
 from mcp_federator.protocol import jsonrpc, legacy
 from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, VERSION_HEADER, Code
 
@@ -40,16 +40,14 @@ class Legacy:
     Args:
         source_of: see `Holder`.
         settings: the `server` section; of its secrets the first seals session ids, all open them.
-        in_flight: places for requests that wait.
     """
 
-    def __init__(self, source_of: Holder, settings: config.Server, in_flight: InFlight) -> None:
+    def __init__(self, source_of: Holder, settings: config.Server) -> None:
         keys = [secret.encode() for secret in settings.secret] or [secrets.token_bytes(32)]
         self.sessions: Final = Sessions(keys)
         self.streams: Final = Streams()
         self._source_of = source_of
         self._instructions = settings.instructions
-        self._in_flight = in_flight
         self._works = Works()
 
     async def close(self) -> None:
@@ -197,16 +195,12 @@ class Legacy:
             query = msgspec.structs.replace(query, refresh=True)
         caller = Caller(asking.forwarded, trace=trace_of(request.meta, asking.fields), era=Era.LEGACY)
         key = session.token, msgspec.json.decode(id)
-        answer = await self._works.run(key, self._ask(query, caller))
+        answer = await self._works.run(key, self._source_of.federator.fetch(query, caller))
         exchange.upstreams = answer.served.upstreams
         if answer.interim:
             raise legacy.requires_input(answer)
         exchange.served = answer.served
         return legacy.encode_answer(id, query.method, answer)
-
-    async def _ask(self, query: Query, caller: Caller) -> Answer:
-        with self._in_flight:
-            return await self._source_of.federator.fetch(query, caller)
 
 
 def _refusal(problem: str, status: int = 400) -> McpError:

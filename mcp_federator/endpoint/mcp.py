@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from mcp_federator import config
-from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, InFlight, trace_of
+from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, trace_of
 from mcp_federator.endpoint.legacy import Legacy
 from mcp_federator.errors import McpError
 from mcp_federator.model import Caller, Era, Method
@@ -38,7 +38,6 @@ class Mcp:
         source_of: see `Holder`.
         settings: the `server` section; its instructions are told by discover.
         discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
-        in_flight: places for requests that wait.
         legacy: serves legacy clients.
     """
 
@@ -47,13 +46,11 @@ class Mcp:
         source_of: Holder,
         settings: config.Server,
         discover: Callable[[], tuple[bytes, int]],
-        in_flight: InFlight,
         legacy: Legacy,
     ) -> None:
         self._source_of = source_of
         self._instructions = settings.instructions
         self._discover = discover
-        self._in_flight = in_flight
         self._legacy = legacy
 
     async def answer(self, body: bytes, exchange: Exchange, asking: Asking) -> bytes:
@@ -97,8 +94,7 @@ class Mcp:
         caller = Caller(
             asking.forwarded, request.meta.capabilities or b"{}", trace_of(request.meta, asking.fields)
         )
-        with self._in_flight:
-            answer = await self._source_of.federator.fetch(query, caller)
+        answer = await self._source_of.federator.fetch(query, caller)
         exchange.served = answer.served
         exchange.upstreams = answer.served.upstreams
         if answer.interim:

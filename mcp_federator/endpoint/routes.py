@@ -22,11 +22,11 @@ from aiohttp import web
 
 from mcp_federator import config
 from mcp_federator.endpoint import guard
-from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, InFlight, note_error
+from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, note_error, overloaded
 from mcp_federator.endpoint.legacy import Legacy
 from mcp_federator.endpoint.mcp import Mcp, brings_session
 from mcp_federator.endpoint.stream import EVENTS
-from mcp_federator.endpoint.wire import JSON, Reply
+from mcp_federator.endpoint.wire import JSON, Reply, transport_of
 from mcp_federator.errors import McpError
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Era
@@ -34,6 +34,7 @@ from mcp_federator.protocol import headers
 from mcp_federator.protocol.jsonrpc import error_body
 from mcp_federator.protocol.vocabulary import Code
 from mcp_federator.request_log import RequestLog
+from mcp_federator.upstream.limits import Budget, FullError, TooLargeError
 
 _METHODS: Final = b"GET, POST, DELETE"
 _MORE_FIELDS: Final = {
@@ -42,6 +43,9 @@ _MORE_FIELDS: Final = {
     503: b"Retry-After: 1\r\n",
 }
 """Header lines that go along with a refusal, by its status."""
+
+_LARGE_BODIES: Final = 64
+"""Bodies that have begun to arrive hold as much as so many of the largest allowed, all together."""
 
 _ENCODINGS: Final = frozenset({"gzip", "deflate"})
 _ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
@@ -101,11 +105,11 @@ class Endpoint:
         discover: Callable[[], tuple[bytes, int]],
         clock: Callable[[], float],
     ) -> None:
-        self._in_flight = InFlight(settings.max_in_flight)
-        self._legacy = Legacy(source_of, settings, self._in_flight)
-        self._mcp = Mcp(source_of, settings, discover, self._in_flight, self._legacy)
+        self._legacy = Legacy(source_of, settings)
+        self._mcp = Mcp(source_of, settings, discover, self._legacy)
         self._path = settings.path
         self._max_bytes = settings.max_request_bytes
+        self._bodies = Budget(_LARGE_BODIES * settings.max_request_bytes)
         self._body_timeout = settings.request_timeout
         self._client_refresh = cache.client_refresh
         self._metrics = metrics
@@ -127,9 +131,9 @@ class Endpoint:
         )
 
     @property
-    def in_flight(self) -> int:
-        """How many requests wait for an answer, or for the rest of their body."""
-        return self._in_flight.count
+    def body_bytes(self) -> int:
+        """How many bytes are held of bodies that have not arrived in full."""
+        return self._bodies.taken
 
     @property
     def sessions(self) -> int:
@@ -200,7 +204,7 @@ class Endpoint:
 
     async def _reply(self, request: web.BaseRequest, names: guard.Fields, exchange: Exchange) -> Reply:
         # The target as sent is the path, for all but a few clients.
-        if request.raw_path != self._path and request.path != self._path:  # noqa: PLR1714
+        if request.raw_path != self._path and request.path != self._path:  # noqa: PLR1714 - `path` is made anew at each look
             raise _refuse(404, f"There is nothing here; the MCP endpoint is {self._path}.")
         if request.method != "POST":
             exchange.method = request.method
@@ -269,17 +273,22 @@ class Endpoint:
         if (request.content_length or 0) > self._max_bytes:
             raise self._too_large()
         body = bytearray()
-        with self._in_flight:
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(_CONTINUE)
-            try:
+        try:
+            with self._bodies.lease(self._max_bytes) as lease:
+                if request.headers.get("Expect", "").lower() == "100-continue":
+                    transport_of(request).write(_CONTINUE)
                 async with asyncio.timeout(self._body_timeout):
-                    while len(body) <= self._max_bytes and (chunk := await request.content.readany()):
+                    while chunk := await request.content.readany():
+                        lease.take(len(chunk))
                         body += chunk
-            except TimeoutError:
-                raise _refuse(408, "The body did not arrive in time.") from None
-            except (web.RequestPayloadError, ConnectionError):
-                raise _refuse(400, "The body broke off.", Code.PARSE_ERROR) from None
+        except TooLargeError:
+            raise self._too_large() from None
+        except FullError:
+            raise overloaded("Too many requests are being received; try again later.") from None
+        except TimeoutError:
+            raise _refuse(408, "The body did not arrive in time.") from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise _refuse(400, "The body broke off.", Code.PARSE_ERROR) from None
         return bytes(body)
 
     def _inflated(self, request: web.BaseRequest, body: bytes) -> bytes:

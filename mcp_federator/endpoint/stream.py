@@ -18,9 +18,8 @@ from typing import Final
 
 from aiohttp.http import HttpVersion10
 
+from mcp_federator.endpoint.exchange import overloaded
 from mcp_federator.endpoint.wire import Reply, date_line, transport_of
-from mcp_federator.errors import McpError
-from mcp_federator.protocol.vocabulary import Code
 
 EVENTS: Final = b"Content-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
 
@@ -114,12 +113,7 @@ class Streams:
             McpError: with status 503; there are too many, or the process is about to end.
         """
         if self._draining or self._count >= MAX_STREAMS:
-            raise McpError(
-                Code.INTERNAL_ERROR,
-                "No more streams can be opened here; try again later.",
-                data=b'{"reason":"overloaded"}',
-                status=503,
-            )
+            raise overloaded("No more streams can be opened here; try again later.")
         return EventStream(self, token)
 
     def end_session(self, token: bytes) -> None:

@@ -11,6 +11,9 @@ Hazards:
 - Small replies wait for the loop's next turn, so that all requests that arrived together are answered before
   the first reply wakes its reader: a fifth more throughput.  Whatever closes a connection must let go
   of what it holds first.
+- aiohttp's C parser keeps a trailer field of a chunked body for the head of the next request on the
+  connection, and loses what follows a request to upgrade.  After either nothing more is read there.
+- A closing reply reaches a client only if what it sent was read: a reset overtakes it otherwise.
 - What the parser refuses never reaches a handler.  aiohttp would answer as text that repeats the client's
   bytes, and log a traceback with them.
 """
@@ -25,10 +28,12 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import HttpVersion10
+from aiohttp.http import HttpVersion10, RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import _ErrInfo
 
 from mcp_federator.errors import McpError
 from mcp_federator.log import clean
@@ -40,6 +45,18 @@ JSON: Final = b"Content-Type: application/json\r\n"
 MAX_FIELD_BYTES: Final = 64 << 10
 """Of one header field: `Mcp-Name` holds a whole URI, and base64 makes it longer."""
 
+MAX_HEAD_BYTES: Final = 128 << 10
+"""Of a request's target and header fields together."""
+
+MAX_FIELDS: Final = 128
+"""How many header fields a request may have."""
+
+MAX_CONNECTIONS: Final = 8192
+"""Of one listener, event streams included; those beyond are closed as they come."""
+
+LAST_SECONDS: Final = 1.0
+"""When the process ends, idle connections are kept so long: a request may be on its way."""
+
 KEEP_ALIVE_SECONDS: Final = 120.0
 """An idle connection of a client is closed after this; proxies before us keep theirs for a minute or so."""
 
@@ -48,6 +65,12 @@ SEND_SECONDS: Final = 300.0
 
 _AT_ONCE: Final = 32 << 10
 """So much fits into an empty transport's buffer with ease: sending it never has to wait."""
+
+_MAX_HELD: Final = 64 << 10
+"""So much is held for one client at most: it may have asked many things at once, and read nothing."""
+
+_WARN_SECONDS: Final = 60.0
+_AT_LEAST: Final = 0.001
 
 _WRITES_PIECES: Final = not (
     (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
@@ -58,6 +81,10 @@ unnoticed."""
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+_HEAD_TOO_LONG: Final = (
+    f"The request's head is too long: it may have {MAX_HEAD_BYTES >> 10} KiB,"
+    f" {MAX_FIELD_BYTES >> 10} KiB a line, and {MAX_FIELDS} header fields."
+)
 _BODILESS: Final = frozenset({204, 304})
 
 _log = logging.getLogger(__name__)
@@ -86,7 +113,8 @@ class Reply(web.StreamResponse):
         """Take note whom to answer; nothing is written yet."""
         self._req = request
         if self._keep_alive is None:
-            self._keep_alive = request.keep_alive
+            to = request.protocol
+            self._keep_alive = request.keep_alive and isinstance(to, _Connection) and to.goes_on(request)
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
@@ -146,39 +174,142 @@ class Server(web.Server):
     A handler whose client leaves is cancelled, header fields may have 64 KiB, bodies come as they were sent
     (compressed ones too), no access log is written, and what the HTTP parser refuses is answered with a
     JSON-RPC error.  Make it while the loop runs.
+
+    Attributes:
+        draining: each reply is the last one on its connection.
     """
 
     def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
         super().__init__(handler, handler_cancellation=True)
-        self._outbox: list[_Connection] = []
+        self.draining = False
+        self.outbox: Final[list[_Connection]] = []
+        self._warn_at = 0.0
 
     def __call__(self) -> web.RequestHandler:
         """One connection's protocol."""
         return _Connection(
             self,
-            self._outbox,
             loop=asyncio.get_running_loop(),
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_FIELDS,
             max_line_size=MAX_FIELD_BYTES,
         )
 
+    def has_room(self) -> bool:
+        """Whether one more connection may stand; where not, the log says so once a minute."""
+        if len(self._connections) < MAX_CONNECTIONS:
+            return True
+        now = self._loop.time()
+        if now >= self._warn_at:
+            self._warn_at = now + _WARN_SECONDS
+            _log.warning("%d connections are open; new ones are closed at once", MAX_CONNECTIONS)
+        return False
+
+    def pre_shutdown(self) -> None:
+        """Let each reply from now on be the last one on its connection."""
+        self.draining = True
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
+        """End all connections, once there are no new ones: each with its next reply.
+
+        Idle ones end after a moment, requests under way have `timeout` seconds in all.
+        """
+        self.draining = True
+        moment = LAST_SECONDS if timeout is None else min(timeout, LAST_SECONDS)
+        serving = [one.serving for one in self._connections if isinstance(one, _Connection)]
+        if tasks := [task for task in serving if task is not None]:
+            await asyncio.wait(tasks, timeout=moment)
+        super().pre_shutdown()
+        # To aiohttp no time at all is all the time there is.
+        await super().shutdown(None if timeout is None else max(timeout - moment, _AT_LEAST))
+
 
 class _Connection(web.RequestHandler):
-    """aiohttp's protocol, except for when it writes small replies and what it says when a request is no HTTP.
+    """aiohttp's protocol, except for when it writes small replies, when it ends, and how much it takes in."""
 
-    `outbox` has the connections that hold a reply, and is shared by all of a server.
-    """
+    __slots__ = ("_before", "_body", "_closing", "_head", "_held", "_refused", "_server")
 
-    __slots__ = ("_closing", "_held", "_outbox")
-
-    def __init__(self, manager: Server, outbox: "list[_Connection]", **settings: Any) -> None:
-        super().__init__(manager, **settings)
-        self._outbox = outbox
+    def __init__(self, server: Server, **settings: Any) -> None:
+        super().__init__(server, **settings)
+        self._server = server
         self._held = b""
         self._closing = False
+        # What the parser has of a head that is not complete: bytes that are surely of it, and the size of the
+        # read in which it may have begun.
+        self._head = self._before = 0
+        # The body that the parser is in.
+        self._body: StreamReader | None = None
+        self._refused = False
+
+    @property
+    def serving(self) -> asyncio.Task[None] | None:
+        """What ends when the connection does."""
+        return self._task_handler
+
+    def goes_on(self, request: web.BaseRequest) -> bool:
+        """Whether another request may be read after this one."""
+        fields = request.headers
+        return not (
+            self._server.draining
+            or hdrs.UPGRADE in fields
+            or hdrs.TRANSFER_ENCODING in fields
+            or "upgrade" in fields.get(hdrs.CONNECTION, "").lower()
+        )
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to serve, or end at once."""
+        if self._server.has_room():
+            super().connection_made(transport)
+        else:
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on, until a request's head is too long."""
+        if self._refused:
+            return
+        size = len(data)
+        body = self._body
+        within = body is not None and not body.is_eof()
+        count = self._request_count
+        super().data_received(data)
+        count = self._request_count - count
+        if not count and not within:
+            self._head += size
+            if self._head > MAX_HEAD_BYTES:
+                self._refuse()
+            return
+        if count:
+            if self._before + self._head + size > MAX_HEAD_BYTES:
+                self._check_heads(count)
+            body = self._messages[-1][1]
+        self._body = None if body is None or body.is_eof() else body
+        self._head = 0
+        self._before = size or self._before
+
+    def eof_received(self) -> None:
+        """Write what is held: the transport closes right after this."""
+        self.let_go()
+
+    def _check_heads(self, count: int) -> None:
+        """Refuse the first of the last `count` requests whose head is too long, and forget those after it."""
+        requests = self._messages
+        for place in range(len(requests) - count, len(requests)):
+            request = requests[place][0]
+            if not isinstance(request, _ErrInfo) and _head_size(request) > MAX_HEAD_BYTES:
+                while len(requests) > place:
+                    requests.pop()
+                self._refuse()
+                return
+
+    def _refuse(self) -> None:
+        """Answer in place of the request that arrives, after those before it, and read no more."""
+        self._refused = True
+        self._messages.append((_ErrInfo(431, LineTooLong(b"", MAX_HEAD_BYTES), ""), EMPTY_PAYLOAD))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def hold(self, reply: bytes) -> bool:
         """Write the reply at the loop's next turn.
@@ -187,9 +318,14 @@ class _Connection(web.RequestHandler):
         at once, and waited for.
         """
         transport = self.transport
-        if self._closing or transport is None or transport.get_write_buffer_size():
+        if (
+            self._closing
+            or transport is None
+            or transport.get_write_buffer_size()
+            or len(self._held) + len(reply) > _MAX_HELD
+        ):
             return False
-        outbox = self._outbox
+        outbox = self._server.outbox
         if not outbox:
             self._loop.call_soon(_empty, outbox)
         outbox.append(self)
@@ -228,12 +364,12 @@ class _Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """The answer to a request that never reached the handler; the connection ends with it."""
-        if status == HTTPStatus.BAD_REQUEST:
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.debug("no HTTP request: %s", clean(message or str(exc)))
         else:
             _log.error("a handler failed: %s", clean(str(exc)), exc_info=exc)
-        if isinstance(exc, LineTooLong):
-            status, text = 431, "A line of the request's head is longer than 64 KiB."
+        if isinstance(exc, LineTooLong) or str(message).startswith("Too many headers"):
+            status, text = 431, _HEAD_TOO_LONG
         elif status == HTTPStatus.BAD_REQUEST:
             text = "This is no valid HTTP request."
         else:
@@ -257,6 +393,11 @@ def transport_of(request: web.BaseRequest) -> asyncio.Transport:
     if isinstance(connection, _Connection):
         connection.let_go()
     return transport
+
+
+def _head_size(request: RawRequestMessage) -> int:
+    """Bytes of a request's target and header fields, more or less."""
+    return len(request.path) + sum(len(name) + len(value) + 4 for name, value in request.raw_headers)
 
 
 def _empty(outbox: list[_Connection]) -> None:

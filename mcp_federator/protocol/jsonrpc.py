@@ -73,7 +73,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         cursor: `params.cursor` where it is a string; null counts as absent, `""` does not.
         retry: `params.inputResponses` and `params.requestState`, byte for byte, where one is not null.
         completion: of a completion what it asks; None where that is malformed.
-        has_params: whether there are `params`.
         fault: what is wrong with the params as a sentence, or `""`; told at its turn in the order of checks.
     """
 
@@ -84,7 +83,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     cursor: str | None = None
     retry: Retry | None = None
     completion: Completion | None = None
-    has_params: bool = False
     fault: str = ""
 
 
@@ -210,9 +208,9 @@ def decode_request(body: bytes) -> Request:
         try:
             uri, asked = completion.decode_params(hidden)
         except ValueError as problem:
-            return Request(id, envelope.method, meta, has_params=True, fault=str(problem))
-        return Request(id, envelope.method, meta, uri, completion=asked, has_params=True)
-    return Request(id, envelope.method, meta, uri, cursor, retry, has_params=True, fault=fault)
+            return Request(id, envelope.method, meta, fault=str(problem))
+        return Request(id, envelope.method, meta, uri, completion=asked)
+    return Request(id, envelope.method, meta, uri, cursor, retry, fault=fault)
 
 
 def error_body(error: McpError, id: bytes | None = None) -> bytes:  # noqa: A002 - the protocol's word

@@ -10,8 +10,6 @@ it defines (basic/index, "Error Codes").  So no upstream's code goes to a client
 from enum import IntEnum
 from typing import Final, Literal
 
-from mcp_federator.model import Method
-
 MODERN: Final = "2026-07-28"
 """The revision that this program speaks without a session; the oldest modern one."""
 
@@ -36,9 +34,6 @@ VERSION_HEADER: Final = "MCP-Protocol-Version"
 METHOD_HEADER: Final = "Mcp-Method"
 NAME_HEADER: Final = "Mcp-Name"
 SESSION_HEADER: Final = "Mcp-Session-Id"
-
-KNOWN_METHODS: Final = frozenset(str(method) for method in Method)
-"""What we answer; in metrics every other method is `other`."""
 
 
 class Code(IntEnum):

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.instruments.fronted import after
 from tests.instruments.house import House, body_of, headers_of, house
 from tests.instruments.wire import Wire, contents, never, page, result
 
 READ = "resources/read"
 LIST = "resources/list"
+TEMPLATES = "resources/templates/list"
 
 
 def sentinel(text: str) -> str:
@@ -152,6 +154,47 @@ def test_H38_a_client_that_leaves_a_list_closes_its_parts() -> None:
                 listing.cancel()
                 await one.calls(LIST)[0].gone.wait()
                 await two.calls(LIST)[0].gone.wait()
+
+    asyncio.run(check())
+
+
+def test_only_those_who_wait_take_a_place() -> None:
+    """With all of `server.max_in_flight` taken, copies are served, lists made of copies too; the rest is 503.
+
+    A refused request is told when to come again, and there is room again once the others are done.
+    """
+
+    async def check() -> None:
+        go = asyncio.Event()
+        held = after(go, result(contents("x://2")))
+        reads = [result(contents("x://1")), held, held, result(contents("x://4"))]
+        lists = {LIST: result(page("x://1"))}
+        async with (
+            Wire({READ: reads, **lists}) as one,
+            Wire(lists) as two,
+            house({"alpha": one.url, "beta": two.url}, server={"max_in_flight": 2}) as it,
+        ):
+            await it.read("alpha+x://1")
+            await it.page()
+            waits = [asyncio.create_task(it.read(f"alpha+x://{n}")) for n in (2, 3)]
+            await one.arrived(READ, 3)
+            assert (await it.status())["in_flight"] == 2
+            for _ in range(3):
+                assert (await it.read("alpha+x://1")).status == 200
+                assert (await it.page()).uris == ["alpha+x://1", "beta+x://1"]
+            for refused in (await it.read("alpha+x://4"), await it.page(method=TEMPLATES)):
+                assert (refused.status, refused.error["code"]) == (503, -32603)
+                assert refused.error["data"] == {"reason": "overloaded"}
+                assert refused.headers["Retry-After"] == "1"
+            assert (await it.read("nobody+x://3")).error["code"] == -32602
+            assert (await it.post("server/discover")).status == 200
+            go.set()
+            assert [reply.status for reply in await asyncio.gather(*waits)] == [200, 200]
+            assert (await it.status())["in_flight"] == 0
+            assert await it.samples("mcp_federator_cache_requests_total", outcome="hit", method=READ) == 3
+            assert await it.samples("mcp_federator_cache_requests_total", outcome="hit", method=LIST) == 6
+            assert await it.samples("mcp_federator_cache_requests_total", outcome="miss") == 5
+            assert (await it.read("alpha+x://4")).status == 200
 
     asyncio.run(check())
 

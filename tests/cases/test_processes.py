@@ -11,7 +11,7 @@ import pytest
 
 from mcp_federator import config
 from mcp_federator.app import App
-from tests.instruments.house import PATIENCE, running
+from tests.instruments.house import PATIENCE, body_of, headers_of, running
 from tests.instruments.processes import python
 from tests.instruments.stdio import Stage, result
 
@@ -63,6 +63,50 @@ def test_a_signal_ends_all_processes(tmp_path: Path, number: signal.Signals) -> 
                 assert await asyncio.to_thread(us.ended, PATIENCE) == 0
             for stage in (heeding, one, other):
                 await stage.all_gone()
+
+    asyncio.run(check())
+
+
+def test_no_request_is_lost_at_a_stop(tmp_path: Path) -> None:
+    """Clients that ask on without a pause get an answer to each request; the last says so."""
+    (tmp_path / "shelf").mkdir()
+    (tmp_path / "shelf" / "a.md").write_text("a")
+    path = tmp_path / "federator.json"
+    shelf = {"directory": str(tmp_path / "shelf"), "cache": {"default_ttl": 60}}
+    path.write_text(json.dumps({"server": {"port": 0, "admin_port": 0}, "upstreams": {"shelf": shelf}}))
+    params = {"uri": "shelf+file:///a.md"}
+    body = json.dumps(body_of("resources/read", params)).encode()
+    fields = {**headers_of("resources/read", params), "Host": "x", "Content-Length": str(len(body))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    sent = f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body
+
+    async def ask_on(port: int, warm: asyncio.Barrier) -> int:
+        """How many were answered, up to the one that was told to be the last."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        count = 0
+        while True:
+            writer.write(sent)
+            reply = (await reader.readuntil(b"\r\n\r\n")).lower()
+            await reader.readexactly(int(reply.partition(b"content-length: ")[2].partition(b"\r\n")[0]))
+            assert reply.startswith(b"http/1.1 200 ")
+            count += 1
+            if count == 20:
+                await warm.wait()
+            if b"connection: close" in reply:
+                assert await reader.read() == b""
+                writer.close()
+                return count
+
+    async def check() -> None:
+        with python("-m", "mcp_federator", "serve", "-c", str(path)) as us:
+            found = await asyncio.to_thread(us.wait_for, r"http://127\.0\.0\.1:(\d+)/mcp")
+            warm = asyncio.Barrier(9)
+            clients = [asyncio.create_task(ask_on(int(found[1]), warm)) for _ in range(8)]
+            async with asyncio.timeout(PATIENCE):
+                await warm.wait()
+                us.signal()
+                assert all(count > 20 for count in await asyncio.gather(*clients))
+            assert await asyncio.to_thread(us.ended, PATIENCE) == 0
 
     asyncio.run(check())
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -28,6 +28,9 @@ from mcp_federator.request_log import RequestLog
 
 PATIENCE = 10.0
 """Seconds after which waiting is a failed test."""
+
+loop_factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+"""Makes the loop that `run` runs on; the fixture `each_loop` puts another one here."""
 
 VERSION = "2026-07-28"
 CAPABILITIES: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {}}
@@ -45,7 +48,8 @@ T = TypeVar("T")
 
 
 def run(body: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(body, PATIENCE * 2))
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(asyncio.wait_for(body, PATIENCE * 2))
 
 
 class Lines(Writer):
@@ -133,6 +137,14 @@ class Client:
             self.writer.write(part)
             await self.writer.drain()
 
+    def pause(self) -> None:
+        """Read nothing more."""
+        cast("asyncio.Transport", self.writer.transport).pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        cast("asyncio.Transport", self.writer.transport).resume_reading()
+
     async def receive(self, *, head_only: bool = False) -> Response:
         """The next response; `head_only` where the request was a HEAD."""
         async with asyncio.timeout(PATIENCE):
@@ -209,7 +221,7 @@ class Door:
         if error is None:
             assert {task for task in left if not task.done()} == set()
             assert self.troubles == []
-            assert self.endpoint.in_flight == 0
+            assert self.endpoint.body_bytes == 0
 
     async def connect(self) -> Client:
         client = Client(*await asyncio.open_connection("127.0.0.1", self.port))

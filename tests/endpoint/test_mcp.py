@@ -13,6 +13,7 @@ from tests.endpoint.door import (
     CAPABILITIES,
     HIT,
     META,
+    PAGE,
     VERSION,
     Door,
     HangingSource,
@@ -68,7 +69,7 @@ def test_discover_asks_nobody() -> None:
     """Discover is answered from the configuration, while everything else waits."""
 
     async def body() -> None:
-        settings = config.Server(max_in_flight=1, instructions="Ask away.")
+        settings = config.Server(instructions="Ask away.")
         async with Door(HangingSource(), settings=settings, discovered=(b'{"resources":{}}', 60_000)) as door:
             waiting = await door.connect()
             await waiting.send(request(read()))
@@ -349,26 +350,6 @@ def test_error_of_the_source(
     run(body())
 
 
-def test_beyond_max_in_flight_a_request_is_refused() -> None:
-    """503 with -32603 and `overloaded`, when to come again, and room again once the others are done."""
-
-    async def body() -> None:
-        async with Door(HangingSource(), settings=config.Server(max_in_flight=1)) as door:
-            waiting = await door.connect()
-            await waiting.send(request(read()))
-            await door.source.asked.wait()
-            response = await door.post(read(id=9))
-            assert (response.status, response.code, response.message["id"]) == (503, -32603, 9)
-            assert response.message["error"]["data"] == {"reason": "overloaded"}
-            assert response.header("Retry-After") == "1"
-            await waiting.close()
-            await door.source.cancelled.wait()
-            door.federator = ScriptedSource()
-            assert (await door.post(read())).status == 200
-
-    run(body())
-
-
 def test_interim_answer_is_counted_as_such() -> None:
     """`input_required` is passed on with status 200."""
 
@@ -410,3 +391,29 @@ def test_H15_whatever_comes_is_answered(body: bytes) -> None:
     assert response.status in {202, 400}
     if response.status == 400:
         assert response.code in {-32700, -32600, -32602}
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer", "told"),
+    [
+        pytest.param(read(), HIT, "mcp-federator; hit; ttl=30", id="read"),
+        pytest.param(message("resources/list"), PAGE, "mcp-federator; fwd=miss", id="list"),
+        pytest.param(
+            read(), Answer(b'"a":1', HIT.hint, interim=True), "mcp-federator; fwd=miss", id="interim"
+        ),
+        pytest.param(message("server/discover"), HIT, None, id="discover"),
+        pytest.param(read(), UpstreamError("docs", -32602, "No."), None, id="an upstream's error"),
+        pytest.param(read(), McpError(-32602, "No."), None, id="an error of ours"),
+        pytest.param(message("made/up"), HIT, None, id="a method nobody knows"),
+    ],
+)
+def test_cache_status_is_on_what_a_cache_could_have_given(
+    sent: Any, answer: Answer | Exception, told: str | None
+) -> None:
+    """Results of reads and lists bear one member; errors and discover, which no copy can answer, none."""
+
+    async def body() -> None:
+        async with Door(ScriptedSource(answer)) as door:
+            assert (await door.post(sent)).header("Cache-Status") == told
+
+    run(body())

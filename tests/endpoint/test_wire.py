@@ -9,45 +9,21 @@ from mcp_federator.endpoint.wire import Server
 from mcp_federator.model import Answer, Caller, Query
 from tests.endpoint.door import (
     HIT,
+    PATIENCE,
     Client,
     Door,
+    HangingSource,
     ScriptedSource,
+    compact,
     once,
     read,
+    read_fields,
     request,
     run,
     settle,
 )
 
-
-def test_H33_long_names_fit() -> None:
-    """A URI of 40 KiB fits into one header field; a field of more than 64 KiB is 431, repeating nothing."""
-
-    async def body() -> None:
-        async with Door() as door:
-            uri = "docs+x://" + "a" * 40_000
-            assert (await door.post(read(uri))).status == 200
-            response = await door.ask(request(read(), {"X-Long": "a" * 70_000}))
-            assert (response.status, response.code) == (431, -32600)
-            assert b"aaa" not in response.body
-
-    run(body())
-
-
-def test_H38_client_that_reads_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reply that nobody takes is given up, and its connection with it."""
-    monkeypatch.setattr("mcp_federator.endpoint.wire.SEND_SECONDS", 0.01)
-
-    async def body() -> None:
-        huge = Answer(b'"contents":[{"uri":"docs+x://1","text":"%b"}]' % (b"x" * 20_000_000), HIT.hint)
-        async with Door(ScriptedSource(huge)) as door:
-            client = await door.connect()
-            client.writer.transport.pause_reading()  # type: ignore[attr-defined] # of sockets
-            await client.send(request(read()))
-            while door.web.connections:
-                await settle()
-
-    run(body())
+pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +89,9 @@ def test_small_and_large_replies_keep_their_order() -> None:
     ("how", "when"),
     [
         *((how, when) for how in ("close", "shutdown", "pre_shutdown") for when in ("before", "in its turn")),
-        # Before the reply, it gives the reply up.
+        # Before the reply, they give the reply up.
         ("force_close", "in its turn"),
+        ("half-close", "in its turn"),
     ],
 )
 def test_what_ends_a_connection_lets_its_reply_go_first(how: str, when: str) -> None:
@@ -125,15 +102,15 @@ def test_what_ends_a_connection_lets_its_reply_go_first(how: str, when: str) -> 
     def end() -> None:
         web_server = doors[0].web
         (connection,) = web_server.connections
-        match how:
-            case "close":
-                connection.close()
-            case "force_close":
-                connection.force_close()
-            case "shutdown":
-                endings.append(asyncio.ensure_future(connection.shutdown(1)))
-            case "pre_shutdown":
-                web_server.pre_shutdown()
+        if how == "shutdown":
+            endings.append(asyncio.ensure_future(connection.shutdown(1)))
+        elif how == "half-close":
+            # What loops do when the client shuts its writing side.
+            connection.eof_received()
+            assert connection.transport is not None
+            connection.transport.close()
+        else:
+            getattr(web_server if how == "pre_shutdown" else connection, how)()
 
     async def ending(*_: object) -> Answer:
         if when == "before":
@@ -149,8 +126,8 @@ def test_what_ends_a_connection_lets_its_reply_go_first(how: str, when: str) -> 
             client = await door.connect()
             await client.send(request(read()))
             assert (await client.receive()).status == 200
-            if when == "before" or how in {"force_close", "shutdown"}:
-                # The others may find the connection idle already, and leave its end to `shutdown`.
+            if when == "before" or how not in {"close", "pre_shutdown"}:
+                # These may find the connection idle already, and leave its end to `shutdown`.
                 assert await client.at_end()
             await asyncio.gather(*endings)
 
@@ -188,6 +165,121 @@ def test_connection_ends_when_the_client_says_so(
             else:
                 await client.send(request(read()))
                 assert (await client.receive()).status == 200
+
+    run(body())
+
+
+UPGRADE = {"Upgrade": "h2c", "Connection": "Upgrade, HTTP2-Settings", "HTTP2-Settings": ""}
+CHUNKED = {**read_fields(), "Content-Length": None, "Transfer-Encoding": "chunked"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request(b"", CHUNKED) + b"%x\r\n%b\r\n0\r\n" % (len(compact(read())), compact(read())) + trailer
+        for trailer in (b"\r\n", b"X-Team: evil\r\n\r\n", b"X-Team: evil\r\nX-More: 1\r\n\r\n")
+    ]
+    + [request(read(), fields) for fields in (UPGRADE, {"Upgrade": "h2c"}, {"Connection": "upgrade"})]
+    + [request(read(), {"Upgrade": "websocket", "Connection": "keep-alive, Upgrade"})],
+    ids=["chunked", "trailer", "trailers", "h2c", "Upgrade alone", "Connection alone", "websocket"],
+)
+def test_request_after_which_the_parser_is_not_trusted_is_the_last(sent: bytes) -> None:
+    """A trailer cannot become a field of the next request, nor one get lost behind what asks to upgrade."""
+
+    async def body() -> None:
+        async with Door(forwarded=frozenset({"x-team"})) as door:
+            client = await door.connect()
+            await client.send(sent + request(read(id="smuggled")))
+            response = await client.receive()
+            assert (response.status, response.message["id"]) == (200, 1)
+            assert response.header("Connection") == "close"
+            assert await client.at_end()
+            assert [caller.headers for caller in door.source.callers] == [{}]
+
+    run(body())
+
+
+def test_go_on_does_not_overtake_a_reply() -> None:
+    """The 100 that a second request waits for comes after the first one's reply."""
+
+    async def body() -> None:
+        async with Door() as door:
+            sent = compact(read(id=2))
+            fields = {**read_fields(), "Expect": "100-continue", "Content-Length": str(len(sent))}
+            client = await door.connect()
+            await client.send(request(read(id=1)) + request(b"", fields))
+            assert (await client.receive()).message["id"] == 1
+            assert (await client.receive()).status == 100
+            await client.send(sent)
+            assert (await client.receive()).message["id"] == 2
+
+    run(body())
+
+
+@pytest.mark.parametrize("then", ["asks", "idles"])
+def test_idle_connection_may_bring_one_more_request_at_the_end(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the listener stops: what is on its way is answered, and told that it was the last."""
+    if then == "idles":
+        monkeypatch.setattr("mcp_federator.endpoint.wire.LAST_SECONDS", 0.01)
+
+    async def body() -> None:
+        async with Door() as door:
+            client = await door.connect()
+            await client.send(request(read()))
+            assert (await client.receive()).header("Connection") is None
+            door.web.pre_shutdown()
+            ending = asyncio.ensure_future(door.web.shutdown(PATIENCE))
+            await settle()
+            if then == "asks":
+                await client.send(request(read()) * 2)
+                response = await client.receive()
+                assert (response.status, response.header("Connection")) == (200, "close")
+            assert await client.at_end()
+            await ending
+
+    run(body())
+
+
+def test_request_under_way_at_the_end_is_told_that_it_is_the_last() -> None:
+    """Its reply comes within the grace time, and says that the connection ends."""
+
+    async def body() -> None:
+        go, asked = asyncio.Event(), asyncio.Event()
+
+        async def slow(*_: object) -> Answer:
+            asked.set()
+            await go.wait()
+            return HIT
+
+        async with Door(ScriptedSource(slow)) as door:
+            client = await door.connect()
+            await client.send(request(read()))
+            await asked.wait()
+            door.web.pre_shutdown()
+            ending = asyncio.ensure_future(door.web.shutdown(PATIENCE))
+            await settle()
+            go.set()
+            response = await client.receive()
+            assert (response.status, response.header("Connection")) == (200, "close")
+            assert await client.at_end()
+            await ending
+
+    run(body())
+
+
+def test_no_time_to_end_is_no_time() -> None:
+    """With a grace time of 0 a request that hangs does not keep the listener."""
+
+    async def body() -> None:
+        async with Door(HangingSource()) as door:
+            client = await door.connect()
+            await client.send(request(read()))
+            await door.source.asked.wait()
+            await door.web.shutdown(0)
+            await door.source.cancelled.wait()
+            assert await client.at_end()
 
     run(body())
 

@@ -54,7 +54,6 @@ def test_a_request_is_decoded_as_deep_as_it_is_used() -> None:
         "resources/read",
         Meta("2026-07-28", b'{"sampling":{}}', "tp", "ts", "b"),
         "x",
-        has_params=True,
     )
 
 
