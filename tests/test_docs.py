@@ -116,7 +116,7 @@ HINTED = [text for where, text in blocks("python") if where.startswith("docs/con
 @pytest.mark.parametrize("text", HINTED, ids=["mcp", "fastmcp"])
 @pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
 def test_a_server_says_how_long_its_copies_live(text: str, told: bool, tmp_path: Path) -> None:
-    """Told as the documentation shows it says a minute; told nothing it says 0, and `default_ttl` stays out."""
+    """Told as is shown here, it says a minute; told nothing it says 0, and `default_ttl` stays out."""
     made = text if told else re.sub(r'(= \w+)\(\s*"docs",.*\)', r'\1("docs")', text, flags=re.DOTALL)
     assert (made == text) is told
     script = tmp_path / "server.py"
