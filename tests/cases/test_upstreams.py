@@ -417,6 +417,7 @@ def moving(status: int, to: str | None, *, only: str = "") -> Answer:
         pytest.param("//127.0.0.1:$PORT/mcp/", "/mcp/", id="without-scheme"),
         pytest.param("/mcp/#part", "/mcp/", id="fragment"),
         pytest.param("/a%2Fb/%C3%A9", "/a%2Fb/%C3%A9", id="encoded"),
+        pytest.param("/a b", "/a%20b", id="with-a-space"),
     ],
 )
 def test_H20_a_redirect_at_home_is_followed(status: int, to: str, target: str) -> None:
@@ -452,6 +453,7 @@ def test_H20_a_redirect_at_home_is_followed(status: int, to: str, target: str) -
         pytest.param(307, "http://u:p@127.0.0.1:$PORT/mcp/", id="user-info"),
         pytest.param(307, "http://u@127.0.0.1:$PORT/mcp/", id="user"),
         pytest.param(307, "http://127.0.0.1:$PORT\\@127.0.0.1:$EVIL/mcp", id="backslash"),
+        pytest.param(307, "file:///etc/passwd", id="file"),
         pytest.param(307, "ftp://127.0.0.1:$PORT/mcp/", id="ftp"),
         pytest.param(307, "data:application/json,{}", id="data"),
         pytest.param(307, "http://127.0.0.1:99999/", id="no-port"),

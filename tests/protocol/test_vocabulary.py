@@ -4,7 +4,6 @@ import mcp_types
 import pytest
 from mcp_types import jsonrpc
 
-from mcp_federator.model import Method
 from mcp_federator.protocol import vocabulary
 from mcp_federator.protocol.vocabulary import Code, Fate, relay
 
@@ -20,12 +19,6 @@ def test_words_are_those_of_the_official_types() -> None:
     assert mcp_types.CLIENT_INFO_META_KEY == vocabulary.META_CLIENT_INFO
     assert mcp_types.SERVER_INFO_META_KEY == vocabulary.META_SERVER_INFO
     assert mcp_types.LOG_LEVEL_META_KEY == vocabulary.META_LOG_LEVEL
-
-
-def test_H40_the_metrics_label_comes_from_a_closed_set() -> None:
-    """Known methods are the four that a query can have, as plain text."""
-    assert {method.value for method in Method} == vocabulary.KNOWN_METHODS
-    assert all(type(method) is str for method in vocabulary.KNOWN_METHODS)
 
 
 @pytest.mark.parametrize(
