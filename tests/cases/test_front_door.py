@@ -1,12 +1,15 @@
 """H33 to H38 and H40 at the whole product: what must not get past the door, and what must reach upstreams."""
 
 import asyncio
+import gzip
+import io
 import json
 from base64 import b64encode
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict
 from prometheus_client.parser import text_string_to_metric_families
 
 from mcp_federator.errors import ConfigError
@@ -115,6 +118,170 @@ def test_H15_H23_H35_what_is_no_request_reaches_nobody(body: Any) -> None:
             assert reply.error["code"] in {-32600, -32700}
             assert wire.calls(READ) == []
             assert (await it.read("alpha+x://1")).status == 200
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    "spelling", [str.lower, str.upper, str.title], ids=["lower case", "upper case", "title case"]
+)
+def test_H33_header_names_have_no_case(spelling: Callable[[str], str]) -> None:
+    """Their values do; the upstream gets its own name whichever way the client spelt the field."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://ż"))}) as wire, house({"alpha": wire.url}) as it:
+            headers = {spelling(name): value for name, value in said(ASKED).items()}
+            reply = await it.send(json.dumps(body_of(READ, {"uri": ASKED})).encode(), headers)
+            assert (reply.status, reply.uris) == (200, [ASKED])
+            (call,) = wire.calls(READ)
+            assert call.header("mcp-name") == sentinel("x://ż")
+
+    asyncio.run(check())
+
+
+def versioned(version: str) -> bytes:
+    return json.dumps(body_of(READ, {"uri": "alpha+x://1"}, version=version)).encode()
+
+
+def incapable() -> bytes:
+    body = body_of(READ, {"uri": "alpha+x://1"})
+    del body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+    return json.dumps(body).encode()
+
+
+X1 = "alpha+x://1"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "headers", "status", "code"),
+    [
+        pytest.param(
+            "POST",
+            versioned("1900-01-01"),
+            said(X1, mcp_protocol_version="1900-01-01"),
+            400,
+            -32022,
+            id="version",
+        ),
+        pytest.param("POST", incapable(), said(X1), 400, -32602, id="no capabilities"),
+        pytest.param(
+            "POST",
+            json.dumps(body_of("foo/bar")).encode(),
+            headers_of("foo/bar"),
+            404,
+            -32601,
+            id="unknown method",
+        ),
+        pytest.param("GET", b"", {"Accept": "text/event-stream"}, 405, -32600, id="GET without a session"),
+        pytest.param("DELETE", b"", {}, 405, -32600, id="DELETE without a session"),
+    ],
+)
+def test_H34_what_is_no_request_of_ours_reaches_nobody(
+    verb: str, body: bytes, headers: Mapping[str, str], status: int, code: int
+) -> None:
+    """Told by status and code, as JSON, so that no client takes us for another kind of server."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            reply = await it.send(body, headers, verb)
+            assert (reply.status, reply.error["code"]) == (status, code)
+            assert reply.headers["Content-Type"].startswith("application/json")
+            if code == -32022:
+                assert "2026-07-28" in reply.error["data"]["supported"]
+            assert wire.calls(READ) == []
+
+    asyncio.run(check())
+
+
+def test_H34_stray_fields_of_another_era_are_passed_over() -> None:
+    """A modern request with a session and an event id is a modern request; neither goes up nor comes back."""
+    strays = {"Mcp-Session-Id": "stray", "Last-Event-ID": "7"}
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            reply = await it.read(X1, headers=strays)
+            assert reply.uris == [X1]
+            assert not strays.keys() & reply.headers.keys()
+            (call,) = wire.calls(READ)
+            assert [call.header(name.lower()) for name in strays] == [None, None]
+
+    asyncio.run(check())
+
+
+def test_H35_a_notification_is_accepted_and_reaches_nobody() -> None:
+    """202 and no body."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            before = len(wire.received)
+            body = {"jsonrpc": "2.0", "method": "notifications/x"}
+            reply = await it.send(json.dumps(body).encode(), headers_of("notifications/x"))
+            assert (reply.status, reply.body) == (202, b"")
+            assert len(wire.received) == before
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    ("origins", "allowed"),
+    [
+        (["http://evil.test"], False),
+        (["null"], False),
+        (["http://localhost.evil.test"], False),
+        (["https://app.test", "http://evil.test"], False),
+        (["https://app.test", "https://app.test"], False),
+        ([], True),
+        (["https://app.test"], True),
+        (["https://app.test:443"], True),
+    ],
+    ids=["foreign", "null", "lookalike", "two", "twice", "none", "allowed", "default port"],
+)
+def test_H36_an_origin_is_allowed_or_reaches_nobody(verb: str, origins: list[str], allowed: bool) -> None:
+    """On every method; 403 before any look-up, and without it the request goes its way."""
+
+    async def check() -> None:
+        async with (
+            Wire({READ: result(contents("x://1"))}) as wire,
+            house({"alpha": wire.url}, server={"allowed_origins": ["https://app.test"]}) as it,
+        ):
+            headers = CIMultiDict(headers_of(READ, {"uri": X1}))
+            headers.extend([("Origin", origin) for origin in origins])
+            body = json.dumps(body_of(READ, {"uri": X1})).encode() if verb == "POST" else b""
+            reply = await it.send(body, headers, verb)
+            assert (reply.status != 403) is allowed
+            assert len(wire.calls(READ)) == (1 if allowed and verb == "POST" else 0)
+            looked_up = await it.samples("mcp_federator_cache_requests_total")
+            assert looked_up == len(wire.calls(READ))
+
+    asyncio.run(check())
+
+
+BIG = json.dumps(body_of(READ, {"uri": X1, "x": "k" * 1_100_000})).encode()
+
+
+async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), 65_536):
+        yield body[at : at + 65_536]
+
+
+@pytest.mark.parametrize("how", ["length", "chunked", "gzip"])
+def test_H37_a_body_that_is_too_large_reaches_nobody(how: str) -> None:
+    """413 with a JSON-RPC error, however it is sent, and the next request is served."""
+
+    async def check() -> None:
+        headers = headers_of(READ, {"uri": X1}) | ({"Content-Encoding": "gzip"} if how == "gzip" else {})
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            data = {
+                "length": io.BytesIO(BIG),
+                "chunked": in_pieces(BIG),
+                "gzip": gzip.compress(bytes(5_000_000)),
+            }[how]
+            async with it.session.post(it.url, data=data, headers=headers) as response:
+                assert response.status == 413
+                assert (await response.json())["error"]["code"] == -32600
+            assert wire.calls(READ) == []
+            assert (await it.read(X1)).uris == [X1]
 
     asyncio.run(check())
 
