@@ -20,7 +20,7 @@ from tests.cases.saying import (
     said,
     valid,
 )
-from tests.instruments.fronted import Clock, fronted, run
+from tests.instruments.fronted import SHELF, Clock, fronted, run, shown
 from tests.instruments.house import house
 from tests.instruments.wire import Wire, page, reply, result
 
@@ -74,6 +74,26 @@ def test_H13_a_page_without_a_list_is_an_empty_page(members: str) -> None:
             assert INCOMPLETE not in first.result["_meta"]
             assert "nextCursor" not in first.result
             assert first.result["ttlMs"] == 60_000
+
+    run(check())
+
+
+@pytest.mark.parametrize("method", [LIST, TEMPLATES])
+def test_H13_a_result_without_any_member_is_an_empty_page(method: str) -> None:
+    """`{}` costs nobody anything either; without a hint it is asked for again."""
+
+    async def check() -> None:
+        async with (
+            Wire({method: result({})}) as odd,
+            Wire({method: result(SHELF[method])}) as fine,
+            house({"odd": odd.url, "fine": fine.url}, clock=Clock()) as it,
+        ):
+            for _ in range(2):
+                told = await it.page(None, method)
+                assert len(shown(told)) == 1
+                assert INCOMPLETE not in told.result["_meta"]
+                assert told.result["ttlMs"] == 0
+            assert (len(odd.calls(method)), len(fine.calls(method))) == (2, 1)
 
     run(check())
 
