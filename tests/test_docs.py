@@ -124,7 +124,8 @@ def test_a_server_says_how_long_its_copies_live(text: str, told: bool, tmp_path:
 
     async def ask() -> None:
         command = [sys.executable, str(script)]
-        async with client.Client(command, timeout="30s", cache={"default_ttl": "30s"}) as asking:
+        patience = {"timeout": "60s", "probe_timeout": "60s"}
+        async with client.Client(command, **patience, cache={"default_ttl": "30s"}) as asking:
             for answer in (await asking.list_page(), await asking.read_result("x://a")):
                 assert (answer.ttl_ms, answer.cache_scope) == ((60_000, "public") if told else (0, "private"))
 
