@@ -12,10 +12,9 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import FrameType
-from typing import Any
 
-VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26")
-PAGE = 4
+from answering import Answers, page, text
+
 ENTRIES = {
     f"ledger://2026/{month:02}": f"Month {month}: {sold} sold, {returned} returned."
     for month, (sold, returned) in enumerate([(31, 2), (28, 0), (40, 5), (37, 1), (44, 3), (52, 4)], start=1)
@@ -23,63 +22,18 @@ ENTRIES = {
 MAX_BODY = 1 << 20
 
 
-class Refusal(Exception):  # noqa: N818 - the answer is one
-    """A JSON-RPC error: code, message, data."""
-
-
-def initialize(params: dict[str, Any]) -> dict[str, Any]:
-    """The handshake: the version the client wants where we speak it, else our newest."""
-    asked = params.get("protocolVersion")
-    return {
-        "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
-        "capabilities": {"resources": {}},
-        "serverInfo": {"name": "ledger", "version": "1.0"},
-    }
-
-
-def list_resources(params: dict[str, Any]) -> dict[str, Any]:
-    """One page; its cursor is where the next one begins."""
-    cursor = params.get("cursor", "0")
-    if not (isinstance(cursor, str) and cursor.isdecimal() and len(cursor) < PAGE):
-        raise Refusal(-32602, "no cursor of ours", None)
-    start, uris = int(cursor), list(ENTRIES)
-    page = [{"uri": uri, "name": uri.rpartition("//")[2]} for uri in uris[start : start + PAGE]]
-    more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(uris) else {}
-    return {"resources": page, **more}
-
-
-def list_templates(_: dict[str, Any]) -> dict[str, Any]:
-    """The one template there is."""
-    return {"resourceTemplates": [{"uriTemplate": "ledger://{year}/{month}", "name": "a month"}]}
-
-
-def read(params: dict[str, Any]) -> dict[str, Any]:
-    """The entry of a month."""
-    uri = params.get("uri")
-    if uri not in ENTRIES:
-        raise Refusal(-32002, "Resource not found", {"uri": uri})
-    return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": ENTRIES[uri]}]}
-
-
-METHODS = {
-    "initialize": initialize,
-    "ping": lambda _: {},
-    "resources/list": list_resources,
-    "resources/templates/list": list_templates,
-    "resources/read": read,
-}
-
-
-def answer(message: dict[str, Any]) -> dict[str, Any]:
-    """The result or the error of one request."""
-    method = METHODS.get(message["method"])
-    if method is None:
-        return {"error": {"code": -32601, "message": "Method not found"}}
-    try:
-        return {"result": method(message.get("params", {}))}
-    except Refusal as refusal:
-        code, text, data = refusal.args
-        return {"error": {"code": code, "message": text, **({} if data is None else {"data": data})}}
+answers = Answers(
+    "ledger",
+    {
+        "resources/list": lambda params: page(
+            [{"uri": uri, "name": uri.rpartition("//")[2]} for uri in ENTRIES], params
+        ),
+        "resources/templates/list": lambda _: {
+            "resourceTemplates": [{"uriTemplate": "ledger://{year}/{month}", "name": "a month"}]
+        },
+        "resources/read": lambda params: text(uri := params.get("uri"), ENTRIES.get(str(uri))),
+    },
+)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -110,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(HTTPStatus.NOT_FOUND)
             return
         if "id" in message and "method" in message:
-            self.reply(HTTPStatus.OK, {"jsonrpc": "2.0", "id": message["id"], **answer(message)}, session)
+            self.reply(HTTPStatus.OK, {"jsonrpc": "2.0", "id": message["id"], **answers(message)}, session)
         else:
             self.reply(HTTPStatus.ACCEPTED)
 

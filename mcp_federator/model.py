@@ -44,7 +44,7 @@ class Outcome(StrEnum):
     STALE = "stale"
     """A stale copy was served because the upstream gave no answer."""
     MISS = "miss"
-    """This query was sent upstream."""
+    """No copy could be served, and this query went for the upstream."""
     COALESCED = "coalesced"
     """Another query's flight answered."""
     BYPASS = "bypass"

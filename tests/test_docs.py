@@ -1,7 +1,9 @@
 import ast
+import asyncio
 import importlib
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +16,10 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")],
     key=str,
 )
-_FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+_COMMAND = re.compile(r"^(?:\$ )?(?:[A-Z]+=\S+ )?((?:\S*/)?mcp-federator .*)$", re.MULTILINE)
+_SAID = re.compile(r"`((?:[A-Z]+=\S+ )?mcp-federator [^`]+)`")
 
 
 def blocks(language: str) -> Iterator[tuple[str, str]]:
@@ -27,10 +31,18 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> Iterator[tuple[str, str]]:
+    """What is said to be typed: on a line of its own in a block, or within a sentence."""
+    for language in ("sh", ""):
+        for where, text in blocks(language):
+            yield from ((where, line) for line in _COMMAND.findall(text))
+    for page in PAGES:
+        for said in _SAID.findall(_FENCE.sub("", page.read_text())):
+            yield f"{page.relative_to(ROOT)} said", said[said.index("mcp-federator") :]
+
+
+def scripts() -> Iterator[tuple[str, str]]:
     for where, text in blocks("sh"):
-        for line in text.splitlines():
-            if re.match(r"(\S*/)?mcp-federator ", line):
-                yield where, line
+        yield from ((where, line) for line in re.findall(r"^python3? (examples/.*)$", text, re.MULTILINE))
 
 
 def named(pairs: Iterator[tuple[str, str]]) -> list[object]:
@@ -40,8 +52,16 @@ def named(pairs: Iterator[tuple[str, str]]) -> list[object]:
 @pytest.mark.parametrize("line", named(commands()))
 def test_each_command_is_one_the_program_takes(line: str) -> None:
     """What the documentation says to type is understood by the command line."""
-    words, _ = cli._split(shlex.split(line, comments=True)[1:])
-    cli._parser().parse_args(words)
+    own, _ = cli._split(shlex.split(line, comments=True)[1:])
+    cli._parser().parse_args(own)
+
+
+@pytest.mark.parametrize("line", named(scripts()))
+def test_each_script_is_there(line: str) -> None:
+    """So is every option of it that the documentation says to give."""
+    script, *words = shlex.split(line)
+    text = (ROOT / script).read_text() + (ROOT / "examples" / "serving.py").read_text()
+    assert all(f'"{word}"' in text for word in words if word.startswith("--"))
 
 
 @pytest.mark.parametrize("text", named(blocks("yaml")))
@@ -90,12 +110,62 @@ def test_the_client_is_told_whole() -> None:
     assert {name for name in names if not re.search(rf"`{name}\b", told)} == set()
 
 
+HINTED = [text for where, text in blocks("python") if where.startswith("docs/configuration.md")]
+
+
+@pytest.mark.parametrize("text", HINTED, ids=["mcp", "fastmcp"])
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+def test_a_server_says_how_long_its_copies_live(text: str, told: bool, tmp_path: Path) -> None:
+    """Told as is shown here, it says a minute; told nothing it says 0, and `default_ttl` stays out."""
+    made = text if told else re.sub(r'(= \w+)\(\s*"docs",.*\)', r'\1("docs")', text, flags=re.DOTALL)
+    assert (made == text) is told
+    script = tmp_path / "server.py"
+    script.write_text(f'{made}\n@server.resource("x://a")\ndef a() -> str:\n    return "a"\n\nserver.run()\n')
+
+    async def ask() -> None:
+        command = [sys.executable, str(script)]
+        patience = {"timeout": "60s", "probe_timeout": "60s"}
+        async with client.Client(command, **patience, cache={"default_ttl": "30s"}) as asking:
+            for answer in (await asking.list_page(), await asking.read_result("x://a")):
+                assert (answer.ttl_ms, answer.cache_scope) == ((60_000, "public") if told else (0, "private"))
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_link_leads_somewhere(page: Path) -> None:
-    """Links inside the project name files that exist."""
-    for target, _ in _LINK.findall(page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    """Links inside the project name files and headings that exist."""
+    for target, anchor in _LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        there = page.parent / target if target else page
+        assert there.exists(), target
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            assert anchor[1:] in {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_metric_that_is_named_is_there(page: Path) -> None:
+    """Whatever is written like a metric of ours is one, the queries' included."""
+    known = set(
+        re.findall(r"^\| `(mcp_federator_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE)
+    )
+    series = {f"{name}{end}" for name in known for end in ("", "_bucket", "_count", "_sum")}
+    assert set(re.findall(r"\bmcp_federator_\w+", page.read_text())) <= series
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_key_that_is_named_is_there(page: Path) -> None:
+    """Whatever is written like the path of a key is one."""
+    keys = config.schema()["properties"]
+    one = keys["upstreams"]["additionalProperties"]["properties"]
+    sections = {name: {*keys[name]["properties"]} for name in ("server", "lists", "cache")}
+    # Of an upstream, `cache.` alone is enough where it is clear whose.
+    sections["cache"] |= {*one["cache"]["properties"]}
+    sections["breaker"], sections["tls"] = {*one["breaker"]["properties"]}, {*one["tls"]["properties"]}
+    named = re.findall(r"`(server|lists|cache|breaker|tls)\.([a-z_]+)\b", page.read_text())
+    assert {f"{section}.{key}" for section, key in named if key not in sections[section]} == set()
 
 
 def test_each_target_of_make_is_told() -> None:

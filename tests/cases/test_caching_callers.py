@@ -99,8 +99,6 @@ VISITORS: list[tuple[str | None, str]] = [
 ]
 """Who comes, one after the other, and whether what he gets was kept for him."""
 
-ALL_SHARE = {0: "stored"}
-
 
 @pytest.mark.parametrize("method", SHELF)
 @pytest.mark.parametrize(

@@ -1,21 +1,24 @@
 """H33 to H38 and H40 at the whole product: what must not get past the door, and what must reach upstreams."""
 
 import asyncio
+import gzip
+import io
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict
 from prometheus_client.parser import text_string_to_metric_families
 
+from mcp_federator.errors import ConfigError
 from tests.instruments.fronted import after
-from tests.instruments.house import House, body_of, headers_of, house
+from tests.instruments.house import House, Reply, body_of, configured, headers_of, house
 from tests.instruments.wire import Wire, contents, never, page, result
 
 READ = "resources/read"
 LIST = "resources/list"
-TEMPLATES = "resources/templates/list"
 
 
 def sentinel(text: str) -> str:
@@ -120,6 +123,170 @@ def test_H15_H23_H35_what_is_no_request_reaches_nobody(body: Any) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize(
+    "spelling", [str.lower, str.upper, str.title], ids=["lower case", "upper case", "title case"]
+)
+def test_H33_header_names_have_no_case(spelling: Callable[[str], str]) -> None:
+    """Their values do; the upstream gets its own name whichever way the client spelt the field."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://ż"))}) as wire, house({"alpha": wire.url}) as it:
+            headers = {spelling(name): value for name, value in said(ASKED).items()}
+            reply = await it.send(json.dumps(body_of(READ, {"uri": ASKED})).encode(), headers)
+            assert (reply.status, reply.uris) == (200, [ASKED])
+            (call,) = wire.calls(READ)
+            assert call.header("mcp-name") == sentinel("x://ż")
+
+    asyncio.run(check())
+
+
+def versioned(version: str) -> bytes:
+    return json.dumps(body_of(READ, {"uri": "alpha+x://1"}, version=version)).encode()
+
+
+def incapable() -> bytes:
+    body = body_of(READ, {"uri": "alpha+x://1"})
+    del body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+    return json.dumps(body).encode()
+
+
+X1 = "alpha+x://1"
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "headers", "status", "code"),
+    [
+        pytest.param(
+            "POST",
+            versioned("1900-01-01"),
+            said(X1, mcp_protocol_version="1900-01-01"),
+            400,
+            -32022,
+            id="version",
+        ),
+        pytest.param("POST", incapable(), said(X1), 400, -32602, id="no capabilities"),
+        pytest.param(
+            "POST",
+            json.dumps(body_of("foo/bar")).encode(),
+            headers_of("foo/bar"),
+            404,
+            -32601,
+            id="unknown method",
+        ),
+        pytest.param("GET", b"", {"Accept": "text/event-stream"}, 405, -32600, id="GET without a session"),
+        pytest.param("DELETE", b"", {}, 405, -32600, id="DELETE without a session"),
+    ],
+)
+def test_H34_what_is_no_request_of_ours_reaches_nobody(
+    verb: str, body: bytes, headers: Mapping[str, str], status: int, code: int
+) -> None:
+    """Told by status and code, as JSON, so that no client takes us for another kind of server."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            reply = await it.send(body, headers, verb)
+            assert (reply.status, reply.error["code"]) == (status, code)
+            assert reply.headers["Content-Type"].startswith("application/json")
+            if code == -32022:
+                assert "2026-07-28" in reply.error["data"]["supported"]
+            assert wire.calls(READ) == []
+
+    asyncio.run(check())
+
+
+def test_H34_stray_fields_of_another_era_are_passed_over() -> None:
+    """A modern request with a session and an event id is a modern request; neither goes up nor comes back."""
+    strays = {"Mcp-Session-Id": "stray", "Last-Event-ID": "7"}
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            reply = await it.read(X1, headers=strays)
+            assert reply.uris == [X1]
+            assert not strays.keys() & reply.headers.keys()
+            (call,) = wire.calls(READ)
+            assert [call.header(name.lower()) for name in strays] == [None, None]
+
+    asyncio.run(check())
+
+
+def test_H35_a_notification_is_accepted_and_reaches_nobody() -> None:
+    """202 and no body."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            before = len(wire.received)
+            body = {"jsonrpc": "2.0", "method": "notifications/x"}
+            reply = await it.send(json.dumps(body).encode(), headers_of("notifications/x"))
+            assert (reply.status, reply.body) == (202, b"")
+            assert len(wire.received) == before
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize(
+    ("origins", "allowed"),
+    [
+        (["http://evil.test"], False),
+        (["null"], False),
+        (["http://localhost.evil.test"], False),
+        (["https://app.test", "http://evil.test"], False),
+        (["https://app.test", "https://app.test"], False),
+        ([], True),
+        (["https://app.test"], True),
+        (["https://app.test:443"], True),
+    ],
+    ids=["foreign", "null", "lookalike", "two", "twice", "none", "allowed", "default port"],
+)
+def test_H36_an_origin_is_allowed_or_reaches_nobody(verb: str, origins: list[str], allowed: bool) -> None:
+    """On every method; 403 before any look-up, and without it the request goes its way."""
+
+    async def check() -> None:
+        async with (
+            Wire({READ: result(contents("x://1"))}) as wire,
+            house({"alpha": wire.url}, server={"allowed_origins": ["https://app.test"]}) as it,
+        ):
+            headers = CIMultiDict(headers_of(READ, {"uri": X1}))
+            headers.extend([("Origin", origin) for origin in origins])
+            body = json.dumps(body_of(READ, {"uri": X1})).encode() if verb == "POST" else b""
+            reply = await it.send(body, headers, verb)
+            assert (reply.status != 403) is allowed
+            assert len(wire.calls(READ)) == (1 if allowed and verb == "POST" else 0)
+            looked_up = await it.samples("mcp_federator_cache_requests_total")
+            assert looked_up == len(wire.calls(READ))
+
+    asyncio.run(check())
+
+
+BIG = json.dumps(body_of(READ, {"uri": X1, "x": "k" * 1_100_000})).encode()
+
+
+async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), 65_536):
+        yield body[at : at + 65_536]
+
+
+@pytest.mark.parametrize("how", ["length", "chunked", "gzip"])
+def test_H37_a_body_that_is_too_large_reaches_nobody(how: str) -> None:
+    """413 with a JSON-RPC error, however it is sent, and the next request is served."""
+
+    async def check() -> None:
+        headers = headers_of(READ, {"uri": X1}) | ({"Content-Encoding": "gzip"} if how == "gzip" else {})
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            data = {
+                "length": io.BytesIO(BIG),
+                "chunked": in_pieces(BIG),
+                "gzip": gzip.compress(bytes(5_000_000)),
+            }[how]
+            async with it.session.post(it.url, data=data, headers=headers) as response:
+                assert response.status == 413
+                assert (await response.json())["error"]["code"] == -32600
+            assert wire.calls(READ) == []
+            assert (await it.read(X1)).uris == [X1]
+
+    asyncio.run(check())
+
+
 def test_H38_a_client_that_leaves_closes_the_upstream_request() -> None:
     """When the only asker disconnects, the request to the upstream is closed, and nothing is left behind."""
 
@@ -156,6 +323,63 @@ def test_H38_a_client_that_leaves_a_list_closes_its_parts() -> None:
                 await two.calls(LIST)[0].gone.wait()
 
     asyncio.run(check())
+
+
+async def series(it: House) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+    """The series of `/metrics`, which must parse."""
+    text = (await it.get("/metrics")).body.decode()
+    families = text_string_to_metric_families(text)
+    return {
+        (sample.name, frozenset(sample.labels.items())) for family in families for sample in family.samples
+    }
+
+
+ENDLESS: dict[str, Callable[[House, int], Coroutine[Any, Any, Reply]]] = {
+    "URIs": lambda it, n: it.read(f"alpha+x://{n}"),
+    "prefixes": lambda it, n: it.read(f"nobody{n}+x://1"),
+    "tokens": lambda it, n: it.read("alpha+x://1", headers={"Authorization": f"Bearer token-{n}"}),
+    "ids": lambda it, n: it.read("alpha+x://1", id=f"id-{n}"),
+    "methods": lambda it, n: it.post(f"method/{n}"),
+    "versions": lambda it, n: it.read(
+        "alpha+x://1", version=f"1999-{n}", headers={"MCP-Protocol-Version": f"1999-{n}"}
+    ),
+    "clients": lambda it, n: it.read(
+        "alpha+x://1", meta={"io.modelcontextprotocol/clientInfo": {"name": f"client-{n}", "version": "1"}}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_H40_series_do_not_grow_with_what_is_asked(what: str) -> None:
+    """A thousand requests that differ in it have the very series of the first one, each counted there."""
+
+    async def check() -> None:
+        upstream = {READ: result(contents("x://1"))}
+        async with (
+            Wire(upstream) as wire,
+            house({"alpha": {"url": wire.url, "forward": ["authorization"]}}) as it,
+        ):
+            await ENDLESS["URIs"](it, 1)
+            await ENDLESS[what](it, 0)
+            await ENDLESS[what](it, 0)
+            before = await series(it)
+            asked = await it.samples("mcp_federator_requests_total")
+            for first in range(1, 1001, 50):
+                await asyncio.gather(*(ENDLESS[what](it, n) for n in range(first, first + 50)))
+            assert await series(it) == before
+            assert await it.samples("mcp_federator_requests_total") == asked + 1000
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", 'a"} 1\nb{c="'])
+def test_H40_an_upstream_name_that_no_label_should_hold_is_refused(name: str) -> None:
+    """What would have to be escaped in a label is no name."""
+    with pytest.raises(ConfigError, match="1 to 31 lower-case letters"):
+        configured({name: "http://127.0.0.1:9/mcp"})
+
+
+TEMPLATES = "resources/templates/list"
 
 
 def test_only_those_who_wait_take_a_place() -> None:
@@ -195,38 +419,5 @@ def test_only_those_who_wait_take_a_place() -> None:
             assert await it.samples("mcp_federator_cache_requests_total", outcome="hit", method=LIST) == 6
             assert await it.samples("mcp_federator_cache_requests_total", outcome="miss") == 5
             assert (await it.read("alpha+x://4")).status == 200
-
-    asyncio.run(check())
-
-
-async def series(it: House) -> int:
-    """How many series `/metrics` has; it must parse."""
-    text = (await it.get("/metrics")).body.decode()
-    return sum(len(family.samples) for family in text_string_to_metric_families(text))
-
-
-def test_H40_series_do_not_grow_with_what_is_asked() -> None:
-    """Different URIs, methods, tokens and ids leave the number of series as it was."""
-
-    async def check() -> None:
-        upstream = {READ: result(contents("x://1")), LIST: result(page("x://1"))}
-        async with (
-            Wire(upstream) as wire,
-            house({"alpha": {"url": wire.url, "forward": ["authorization"]}}) as it,
-        ):
-
-            async def ask(n: int) -> None:
-                await it.read(f"alpha+x://{n}", headers={"Authorization": f"Bearer token-{n}"}, id=f"id-{n}")
-                await it.read(f"nobody{n}+x://{n}")
-                await it.post(f"method/{n}")
-
-            await ask(0)
-            before = await series(it)
-            for first in range(1, 1001, 50):
-                await asyncio.gather(*(ask(n) for n in range(first, first + 50)))
-            assert await series(it) == before
-            assert len(wire.calls(READ)) == 1001
-            assert await it.samples("mcp_federator_cache_requests_total", method=READ) == 1001
-            assert await it.samples("mcp_federator_requests_total", method="other") == 1001
 
     asyncio.run(check())

@@ -163,8 +163,6 @@ def test_H16_errors_come_in_streams_too() -> None:
 # H17: replies that never come to an end, or to an answer.
 
 PLAIN = HEAD.replace(b"text/event-stream", b"application/json")
-CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-UPGRADE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
 GZIP = {"Content-Encoding": "gzip"}
 
 

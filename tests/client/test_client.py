@@ -105,7 +105,8 @@ def test_a_program_ends_with_its_client(problem: Exception | None, tmp_path: Pat
     """When the block is left; and then there is nothing to be asked."""
     told = tmp_path / "pid"
     script = (
-        f"import os, runpy; open({str(told)!r}, 'w').write(str(os.getpid()));"
+        f"import os, runpy, sys; open({str(told)!r}, 'w').write(str(os.getpid()));"
+        f" sys.path.insert(0, {str(Path(NOTEBOOK).parent)!r});"
         f" runpy.run_path({NOTEBOOK!r}, run_name='__main__')"
     )
     client = Client([sys.executable, "-c", script], **WIDE)

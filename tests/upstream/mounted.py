@@ -102,3 +102,22 @@ async def directory(path: object, **settings: Any) -> AsyncIterator[Asker]:
         yield asker
     finally:
         await asker.client.close()
+
+
+class Repo:
+    """Gives what the test says."""
+
+    prefix = "x:"
+
+    def __init__(self, read: Any = "text", list: Any = (), **more: Any) -> None:  # noqa: A002 - the protocol's word
+        self._read, self._list = read, list
+        self.asked: Any = []
+        vars(self).update(more)
+
+    def list(self, cursor: str | None) -> Any:
+        self.asked.append(cursor)
+        return self._list(cursor) if callable(self._list) else self._list
+
+    def read(self, what: Any) -> Any:
+        self.asked.append(what)
+        return self._read(what) if callable(self._read) else self._read
