@@ -234,7 +234,9 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
             "folder": {"directory": str(folder / "files")},
             **programs,
         }
-        (folder / "federator.json").write_text(json.dumps({"upstreams": upstreams}))
+        # Programs that still start are waited for: else they would stand on a later page, out of their order.
+        given = {"upstreams": upstreams, "lists": {"soft_deadline": "30s"}}
+        (folder / "federator.json").write_text(json.dumps(given))
         ports = ("--port", "0", "--admin-port", "0")
         serve = ("-m", "mcp_federator", "serve", "-c", str(folder / "federator.json"), *ports)
         environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'examples'}"}
