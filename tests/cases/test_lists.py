@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_federator.federation.cursor import MAX_CHARS
+from mcp_federator.upstream.resolution import REST
 from tests.cases.paging import (
     INCOMPLETE,
     LIST,
@@ -26,7 +27,7 @@ from tests.cases.paging import (
     refused,
     shown,
 )
-from tests.instruments.fronted import choosing, fronted, run
+from tests.instruments.fronted import Clock, choosing, fronted, run
 from tests.instruments.house import house
 from tests.instruments.processes import command
 from tests.instruments.wire import (
@@ -385,12 +386,14 @@ def test_H09_a_refused_cursor_voids_what_was_learnt_from_the_list() -> None:
             return result(contents(uri)) if " " in uri else error(-32602, "unknown", {"uri": uri})
 
         answers = {LIST: choosing(lambda _: by_cursor(pages)), READ: choosing(read)}
-        async with fronted(answers) as (it, _):
+        clock = Clock()
+        async with fronted(answers, clock=clock) as (it, _):
             assert (await it.read("alpha+x://a%20b")).error["code"] == -32602
             cursor = (await it.page()).result["nextCursor"]
             pages.clear()
             pages[None] = page("x://a b")
             refused(await it.page(cursor))
+            clock.now += REST
             assert (await it.read("alpha+x://a%20b")).result["contents"][0]["text"] == "text"
 
     run(check())
