@@ -8,9 +8,10 @@ remains is what Redis' own expiry says, so no two machines' clocks are ever comp
 Pure.  What may not come in: Redis, a clock, a cipher.
 
 Hazards:
-- The scripts (`scripts`) compare bytes of the head at fixed places.  Whoever moves a member raises `MARK`, and
-  then entries of the other version are misses on both sides of a rolling update, as they should be.
-- Reading never raises, whatever the bytes are: what is odd is told as a `Flaw`.
+- The scripts (`scripts`) compare bytes of the head at fixed places.  Whoever moves a member raises `MARK`,
+  and then entries of the other version are misses on both sides of a rolling update, as they should be.
+- Reading never raises, whatever the bytes are: what is odd is told as a `Flaw`.  That rests on the closure:
+  whatever it opens was written here.
 """
 
 import struct
@@ -139,52 +140,45 @@ def read(kept: bytes, key: Key, partition: bytes, closure: Closure) -> Envelope 
     head = kept[: _HEAD.size]
     if len(head) < _HEAD.size:
         return Flaw.ODD
-    _, flags, generation, whole, any_resource, epoch, window_ms, ttl_ms, named, whose, count, *sizes = (
-        _HEAD.unpack(head)
-    )
+    flags, *randoms, window_ms, ttl_ms, named, whose, count, n1, n2, n3, n4, n5 = _HEAD.unpack(head)[1:]
     if named != key or whose != (partition or bytes(32)):
         return Flaw.FOREIGN
     scope = Scope.PUBLIC if flags & _PUBLIC else Scope.PRIVATE
     payload = closure.open(head, kept[_HEAD.size :], scope, partition)
     if payload is None:
         return Flaw.BROKEN
-    if sum(sizes) != len(payload):
-        return Flaw.ODD
+    # From here on all is as one of us wrote it.
     parts = []
     start = 0
-    for size in sizes:
+    for size in (n1, n2, n3, n4, n5):
         parts.append(payload[start : start + size])
         start += size
     cursor, uris, extra, meta, body = parts
-    try:
-        return Envelope(
-            key=key,
-            partition=partition,
-            scope=scope,
-            stamp=Stamp(generation, whole, any_resource, epoch),
-            ttl_ms=ttl_ms,
-            window_ms=window_ms,
-            body=body,
-            next_cursor=cursor.decode("utf-8", "surrogatepass") if flags & _HAS_CURSOR else None,
-            count=count,
-            extra=extra,
-            meta=meta,
-            uris=tuple(_texts(uris)),
-        )
-    except ValueError:
-        return Flaw.ODD
+    return Envelope(
+        key=key,
+        partition=partition,
+        scope=scope,
+        stamp=Stamp(*randoms),
+        ttl_ms=ttl_ms,
+        window_ms=window_ms,
+        body=body,
+        next_cursor=cursor.decode("utf-8", "surrogatepass") if flags & _HAS_CURSOR else None,
+        count=count,
+        extra=extra,
+        meta=meta,
+        uris=_texts(uris),
+    )
 
 
 def _sized(text: bytes) -> bytes:
     return len(text).to_bytes(4, "big") + text
 
 
-def _texts(joined: bytes) -> list[str]:
+def _texts(joined: bytes) -> tuple[str, ...]:
     texts = []
-    while joined:
-        end = 4 + int.from_bytes(joined[:4], "big")
-        if len(joined) < end:
-            raise ValueError("cut short")
-        texts.append(joined[4:end].decode("utf-8", "surrogatepass"))
-        joined = joined[end:]
-    return texts
+    start = 0
+    while start < len(joined):
+        end = start + 4 + int.from_bytes(joined[start : start + 4], "big")
+        texts.append(joined[start + 4 : end].decode("utf-8", "surrogatepass"))
+        start = end
+    return tuple(texts)

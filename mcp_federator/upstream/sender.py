@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from mcp_federator.breaker import Breaker, State, Ticket
 from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
-from mcp_federator.breaker import Breaker, State, Ticket
 from mcp_federator.upstream.hold import Holds
 from mcp_federator.upstream.limits import Budget, FullError, TooLargeError
 from mcp_federator.upstream.sessions import LostError
