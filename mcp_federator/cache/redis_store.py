@@ -12,6 +12,8 @@ The only room that knows `redis`.
 
 Hazards:
 - A command that was given up leaves a reply on its way; its connection must be dropped, never used again.
+- The client loses cancellations (`asyncio.wait_for` of Python 3.11 does, where what it waits for has just
+  ended): whoever calls it looks afterwards whether there was one.
 - The client would try again by itself: that is switched off, for each try costs its asker time.  That it
   reconnects by itself cannot be; so a subscription goes below it, and its end tells that Redis went.
 - Pools of the client do not wait alike (Sentinel's and Cluster's fail at once): the limit on commands at a
@@ -21,8 +23,8 @@ Hazards:
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from time import monotonic
 from typing import Any, Final, TypeAlias, TypeVar
@@ -31,7 +33,7 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 from redis import exceptions
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import AbstractConnection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -128,7 +130,8 @@ class RedisStore:
         clock: Callable[[], float] = monotonic,
         breaker: Breaker | None = None,
     ) -> None:
-        self._client, self._places = _client(url, timeout)
+        self._client, self._sentinels, self._places = _client(url, timeout)
+        _share_context(self._client)
         self._prefix = key_prefix
         self._timeout = timeout
         self._slots = asyncio.Semaphore(connections)
@@ -218,9 +221,10 @@ class RedisStore:
         started = self._clock()
         subscription: _Subscription | None = None
         try:
-            async with asyncio.timeout(self._timeout * (2 + self._places)):
-                subscription = _Subscription(await self._connection())
-                await subscription.open(channel)
+            with _heedful():
+                async with asyncio.timeout(self._timeout * (2 + self._places)):
+                    subscription = _Subscription(await self._connection())
+                    await subscription.open(channel)
         except Exception as error:
             self._observe("subscribe", self._clock() - started, _fault(error))
             if subscription is not None:
@@ -231,9 +235,10 @@ class RedisStore:
 
     async def close(self) -> None:
         """Let go of all connections."""
-        with suppress(Exception):
-            async with asyncio.timeout(self._timeout):
-                await self._client.aclose()
+        for client in (self._client, *self._sentinels):
+            with suppress(Exception):
+                async with asyncio.timeout(self._timeout):
+                    await client.aclose()
 
     async def _connection(self) -> AbstractConnection:
         client = self._client
@@ -258,9 +263,10 @@ class RedisStore:
         fault: Fault
         waiting = True
         try:
-            async with asyncio.timeout(patience), self._slots:
-                waiting = False
-                answer = await call()
+            with _heedful():
+                async with asyncio.timeout(patience), self._slots:
+                    waiting = False
+                    answer = await call()
         except Exception as error:  # noqa: BLE001 - whatever its client meets is trouble with Redis
             fault = Fault.BUSY if waiting else _fault(error)
         except BaseException:
@@ -303,7 +309,8 @@ class _Subscription(Subscription):
 
     async def read(self, seconds: float) -> bytes | None:
         try:
-            reply = await self._connection.read_response(timeout=seconds)
+            with _heedful():
+                reply = await self._connection.read_response(timeout=seconds)
         except Exception as error:
             raise Lost from error
         if reply is None:
@@ -316,13 +323,59 @@ class _Subscription(Subscription):
         if not self._connection.is_connected:
             raise Lost
         try:
-            await self._connection.send_command("PING", check_health=False)
+            with _heedful():
+                await self._connection.send_command("PING", check_health=False)
         except Exception as error:
             raise Lost from error
 
     async def close(self) -> None:
         with suppress(Exception):
             await self._connection.disconnect(nowait=True)
+
+
+def _share_context(client: Client) -> None:
+    """Let all connections of a client have one TLS context.
+
+    Theirs makes one for each, which takes some 50 ms of the loop's time: that of two hundred look-ups.
+    """
+    contexts: list[Any] = []
+
+    def sharing(kind: type[Any]) -> type[Any]:
+        class Sharing(kind):  # type: ignore[misc]  # which class it is, is known at run time
+            ssl_context: Any
+
+            def __init__(self, **named: Any) -> None:
+                super().__init__(**named)
+                if not contexts:
+                    self.ssl_context.get()
+                    contexts.append(self.ssl_context)
+                self.ssl_context = contexts[0]
+
+        return Sharing
+
+    if isinstance(client, Redis):
+        pool: Any = client.connection_pool
+        if issubclass(pool.connection_class, SSLConnection):
+            pool.connection_class = sharing(pool.connection_class)
+            pool.make_connection()
+    else:
+        options = client.nodes_manager.connection_kwargs
+        if options["connection_class"] is SSLConnection:
+            options["connection_class"] = sharing(SSLConnection)
+            for node in client.nodes_manager.startup_nodes.values():
+                node.connection_class = options["connection_class"]
+
+
+@contextmanager
+def _heedful() -> Iterator[None]:
+    """A block that ends cancelled if its task was cancelled in it, however else it would have ended."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 _BY_TYPE: Final[tuple[tuple[type[Exception], Fault], ...]] = (
@@ -365,14 +418,16 @@ def _fault(error: Exception) -> Fault:
     return Fault.UNREACHABLE
 
 
-def _client(url: str, timeout: float) -> tuple[Client, int]:
-    """The client a URL asks for, and how many places may have to be asked before one answers."""
+def _client(url: str, timeout: float) -> tuple[Client, Sequence[Redis], int]:
+    """The client a URL asks for, those of its sentinels, and how many places may have to be asked."""
     scheme, _, rest = url.partition("://")
     base, _, form = scheme.partition("+")
     forms = {"redis": _CLUSTERED, "rediss": _CLUSTERED, "unix": {""}}
     if not rest or form not in forms.get(base, ()):
         raise ValueError(f"expected {_FORMS}")
     parts, query = _split(base, rest)
+    if base != "unix" and not parts.hostname:
+        raise ValueError(f"expected {_FORMS}")
     watcher = {name: query.pop(name) for name in ("sentinel_username", "sentinel_password") if name in query}
     common: dict[str, Any] = {
         "socket_timeout": timeout,
@@ -390,16 +445,15 @@ def _client(url: str, timeout: float) -> tuple[Client, int]:
         named = _named(f"{base}://{parts.netloc}{database}?{options}")
         if base != "unix" and (len(path) > 1 or not all(part.isdecimal() for part in path)):
             raise ValueError(f"expected {base}://HOST:PORT/DATABASE")
-        return Redis(**named, **common), 1
+        return Redis(**named, **common), (), 1
     named = _named(f"{base}://{user and user + '@'}host/?{options}")
     del named["host"]
     places = [_place(host, 26379 if form == "sentinel" else 6379) for host in hosts.split(",")]
     if form == "cluster":
         if path or "db" in named:
             raise ValueError("expected no database: a cluster has one")
-        return RedisCluster(startup_nodes=[ClusterNode(*place) for place in places], **named, **common), len(
-            places
-        )
+        nodes = [ClusterNode(*place) for place in places]
+        return RedisCluster(startup_nodes=nodes, **named, **common), (), len(places)
     service, database = {1: (*path, "0"), 2: path}.get(len(path), ("", ""))
     if not database.isdecimal():
         raise ValueError("expected redis+sentinel://HOST:PORT,.../SERVICE or .../SERVICE/DATABASE")
@@ -409,7 +463,7 @@ def _client(url: str, timeout: float) -> tuple[Client, int]:
         places, sentinel_kwargs={**common, **secure, **login}
     )
     client: Redis = sentinel.master_for(service, **{"db": int(database), **named, **common})
-    return client, len(places)
+    return client, sentinel.sentinels, len(places)
 
 
 _CLUSTERED: Final = frozenset({"", "sentinel", "cluster"})

@@ -169,16 +169,16 @@ if act ~= 'keep' then
   ) then
     message, outcome = on_stored, 'overtaken'
   else
-    redis.call('DEL', target, other)
-    if act == 'store' then
-      local stored = redis.pcall('SET', target, kept, 'PX', ms)
-      if stored.err then
-        outcome = stored.err
-      else
-        lasting(common_key, ms + 60000)
-        lasting(g_key, ms + 60000)
-        message, outcome = on_stored, 'stored'
-      end
+    -- First of all writes: after any other, Redis takes one for which it has no memory.
+    local stored = act == 'store' and redis.pcall('SET', target, kept, 'PX', ms)
+    if stored and not stored.err then
+      if other ~= target then redis.call('DEL', other) end
+      lasting(common_key, ms + 60000)
+      lasting(g_key, ms + 60000)
+      message, outcome = on_stored, 'stored'
+    else
+      redis.call('DEL', target, other)
+      if stored then outcome = stored end
     end
   end
 end
@@ -200,7 +200,7 @@ been given, the lane.
 Arguments: mark; name of the whole; generation, whole, any resource (`''` where tied to none) and epoch as
 they were before the fetch; `store`, `drop` or `keep`; the entry; its ms; token (`''` where nobody waits);
 channel; what to tell there when it is stored, when it is not, and when it was overtaken.
-Gives: `stored`, `overtaken`, `''`, or why Redis refused to store.
+Gives: `stored`, `overtaken` or `''`; or the error, where Redis has no memory for the entry.
 """
 
 HOLD: Final = _script(

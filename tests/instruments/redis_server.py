@@ -150,9 +150,14 @@ def _followers(master: Server) -> int:
 
 
 def _knows(sentinel: Server, replicas: int) -> bool:
-    masters: Any = sentinel.ask("SENTINEL", "MASTERS")
-    values = list(masters.values() if isinstance(masters, dict) else masters)
-    return bool(values) and values[0]["num-other-sentinels"] == 2 and values[0]["num-slaves"] == replicas
+    told: Any = sentinel.ask("SENTINEL", "MASTER", "cache")
+    pairs = told if isinstance(told, dict) else dict(zip(told[::2], told[1::2], strict=True))
+    named = {str(_text(name)): _text(value) for name, value in pairs.items()}
+    return (int(named["num-other-sentinels"]), int(named["num-slaves"])) == (2, replicas)
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 @contextmanager
@@ -176,13 +181,16 @@ def cluster(masters: int = 3, replicas: int = 0) -> Iterator[list[Server]]:
 
 
 def _known(node: Server) -> int:
-    found: Any = node.ask("CLUSTER", "INFO")
-    return int(found["cluster_known_nodes"])
+    return int(_cluster(node)["cluster_known_nodes"])
 
 
 def _state(node: Server) -> str:
-    found: Any = node.ask("CLUSTER", "INFO")
-    return str(found["cluster_state"])
+    return _cluster(node)["cluster_state"]
+
+
+def _cluster(node: Server) -> dict[str, str]:
+    lines = node.ask("CLUSTER", "INFO").decode().split()
+    return dict(line.split(":", 1) for line in lines)
 
 
 def _replicates(node: Server, of: str) -> bool:
