@@ -26,7 +26,15 @@ class Lost(Exception):  # noqa: N818 - a state of the connection, not a fault of
 
 
 class Subscription(Protocol):
-    """One connection that listens.  Each method raises `Lost`."""
+    """One connection that listens.  Each method raises `Lost`.
+
+    Attributes:
+        run_id: names the server's process; `b""` where it does not tell.
+        uptime: seconds since that process began.
+    """
+
+    run_id: bytes
+    uptime: float
 
     async def read(self, seconds: float) -> bytes | None:
         """What was said, `b""` for any other sign of life, None for silence."""
@@ -53,6 +61,7 @@ class Channel:
     Attributes:
         up: whether what others say is heard.
         since: when `up` became what it is; minus infinity if it never was.
+        restarted: the server began after the last sign of life of the one before: what it holds may be old.
     """
 
     def __init__(
@@ -69,6 +78,9 @@ class Channel:
         self._clock = clock
         self.up = False
         self.since = float("-inf")
+        self.restarted = False
+        self._run_id: bytes | None = None
+        self._alive_at = float("-inf")
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -81,6 +93,16 @@ class Channel:
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             pause = FIRST_PAUSE
+            # Whoever took over was running before; uptimes are durations, so no clocks are compared.
+            self.restarted = self._run_id is not None and (
+                not subscription.run_id
+                or (
+                    subscription.run_id != self._run_id
+                    and subscription.uptime <= self._clock() - self._alive_at + 1
+                )
+            )
+            self._run_id = subscription.run_id
+            self._alive_at = self._clock()
             self._turn(up=True)
             try:
                 await self._listen(subscription)
@@ -97,6 +119,7 @@ class Channel:
             said = await subscription.read(SILENCE)
             if said is not None:
                 asked = False
+                self._alive_at = self._clock()
                 if said:
                     self._hear(said)
             elif asked:

@@ -301,9 +301,17 @@ class _Subscription(Subscription):
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
+        self.run_id = b""
+        self.uptime = 0.0
 
     async def open(self, channel: bytes) -> None:
         await self._connection.connect()  # type: ignore[no-untyped-call]  # theirs
+        await self._connection.send_command("INFO", "server")
+        with suppress(exceptions.NoPermissionError):
+            told = await self._connection.read_response()
+            facts = dict(line.split(b":", 1) for line in told.split(b"\r\n") if b":" in line)
+            self.run_id = facts.get(b"run_id", b"")
+            self.uptime = float(facts.get(b"uptime_in_seconds", b"0"))
         await self._connection.send_command("SUBSCRIBE", channel)
         await self._connection.read_response()
 

@@ -272,6 +272,10 @@ class Replicas:
 
     def _turned(self, up: bool) -> None:
         self._distrust()
+        if up and self.channel.restarted:
+            # It may have read what it holds from a disk, as it was long before `outbox.MEMORY`.
+            for tag in self._members:
+                self._outbox.put(tag, notices.ALL, self._clock(), tell=False)
         if up:
             for member in list(self._members.values()):
                 member.missed()

@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 
 from mcp_federator.breaker import Breaker, State
+from mcp_federator.cache import outbox
 from tests.cache.replica import Replica, changed, page, public, read, replica, run, trusted, until
 from tests.instruments import redis_server
 from tests.instruments.redis_server import Server
@@ -138,6 +139,30 @@ def test_restarted_empty(own: Server) -> None:
             assert await one.found(read()) is None
             assert await one.put(read(), public("new"))
             assert await two.found(read()) == b"new"
+
+    run(body())
+
+
+def test_restarted_with_what_it_held_long_ago(own: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot brings back entries with their generations; changes made since are not undone."""
+    monkeypatch.setattr(outbox, "MEMORY", -1.0)
+
+    async def body() -> None:
+        async with listening(own.url) as one:
+            await one.put(read(), public("old"))
+            own.ask("SAVE")
+            one.shared.invalidate(changed())
+            assert await one.found(read()) is None
+            await asyncio.to_thread(own.stop)
+            await until(lambda: not one.replicas.channel.up)
+            await asyncio.to_thread(own.start)
+            assert own.keys("*:e:*")
+            await until(lambda: one.replicas.channel.up)
+            await trusted(one)
+            assert one.replicas.channel.restarted
+            assert await one.found(read()) is None
+            assert await one.put(read(), public("new"))
+            assert await one.found(read()) == b"new"
 
     run(body())
 
