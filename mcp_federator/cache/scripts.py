@@ -131,7 +131,7 @@ if m[4] then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 return {
-  g, m[1], m[2], m[3], m[4] or '', now,
+  g .. m[1] .. m[2] .. m[3], m[4] or '', now,
   shown(public, public_left, public_fresh) or '', public_left,
   shown(private, private_left, private_fresh) or '', private_left,
   led,
@@ -145,9 +145,9 @@ one again), the lane all share, the partition's own lane (or the shared one agai
 Arguments: mark; name of the common value that stands for all of the kind; random; milliseconds a new
 generation lasts; token of the lease, `''` not to lead; milliseconds of the lease; `1` to be given what is
 stale too; `1` to fly in the own lane only.
-Gives: generation, whole, any resource, epoch, ended epochs, Redis' time in ms (0 where no epoch ended); the
-public entry and its remaining ms, the own entry and its remaining ms; `''`, `own`, `shared` (somebody flies
-there), `lead own` or `lead shared`.
+Gives: generation, whole, any resource and epoch as one; ended epochs; Redis' time in ms, 0 where none ended;
+the public entry and its remaining ms; the own entry and its remaining ms; and of the flight `''`, `own` or
+`shared` (somebody flies there), `lead own` or `lead shared`.
 """
 
 LAND: Final = _script(

@@ -309,8 +309,8 @@ class Shared:
         )
         if reply is None:
             return None
-        generation, whole, any_resource, epoch, ended, now, common, common_ms, mine, mine_ms, led = reply
-        stamp = Stamp(generation, whole, any_resource, epoch)
+        randoms, ended, now, common, common_ms, mine, mine_ms, led = reply
+        stamp = Stamp(*(randoms[at : at + RANDOM_BYTES] for at in range(0, len(randoms), RANDOM_BYTES)))
         if mark is _NO_MARK:
             common = mine = b""
         opened = self._open(common, public, b"")
