@@ -1,4 +1,4 @@
-"""How Redis is reached: each deployment by its URL, and what a URL may not be."""
+"""Redis in each of its deployments, by URL."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,6 @@ from urllib.parse import quote
 import pytest
 
 from mcp_federator.breaker import Breaker, State
-from mcp_federator.cache.redis_store import RedisStore
 from tests.cache.replica import (
     ALICE,
     GAP,
@@ -208,48 +207,3 @@ def test_a_cluster_through_a_failover() -> None:
                             await asyncio.sleep(0.05)
 
         run(body())
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("", "expected redis://"),
-        ("localhost:6379", "expected redis://"),
-        ("http://localhost", "expected redis://"),
-        ("redis://", "expected redis://"),
-        ("redis+other://localhost", "expected redis://"),
-        ("unix+sentinel:///x", "expected redis://"),
-        ("redis://h:port", "expected redis://"),
-        ("redis://h/cache", "DATABASE"),
-        ("redis://h?retry=1", "unknown option 'retry'"),
-        ("redis+sentinel://h:1", "SERVICE"),
-        ("redis+sentinel://h:1/cache/x", "SERVICE"),
-        ("redis+sentinel://h:1/a/1/b", "SERVICE"),
-        ("redis+sentinel://h:x/cache", "HOST:PORT"),
-        ("redis+cluster://h:1/2", "no database"),
-        ("redis+cluster://h,", "HOST:PORT"),
-    ],
-)
-def test_a_url_that_cannot_be_is_refused_with_what_was_expected(url: str, said: str) -> None:
-    """And without what it says, which may be a password."""
-    secret = url.replace("://", "://user:hunter2@", 1)
-    for each in (url, secret):
-        with pytest.raises(ValueError, match=said) as caught:
-            RedisStore(each)
-        assert "hunter2" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "told"),
-    [
-        ("redis://u:p%40@h:1/2", {"host": "h", "port": 1, "db": 2, "username": "u", "password": "p@"}),
-        ("rediss://h", {"host": "h"}),
-        ("unix://u:p@/run/r.sock?db=3", {"path": "/run/r.sock", "db": 3, "password": "p"}),
-        ("redis+sentinel://:p@a:1,[::1]:2/s/4?sentinel_password=q", {"db": 4, "password": "p"}),
-    ],
-)
-def test_what_a_url_says_reaches_the_client(url: str, told: dict[str, object]) -> None:
-    """Percent-encoded parts are decoded once."""
-    store = RedisStore(url)
-    given = store._client.connection_pool.connection_kwargs  # type: ignore[union-attr]  # none is a cluster
-    assert {name: given.get(name) for name in told} == told
