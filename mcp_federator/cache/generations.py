@@ -91,14 +91,11 @@ class Generations:
 
     def change_resource(self, uri: str) -> None:
         """`uri` changed, and so did whatever it is a part of."""
-        levels = [match.start() for match in _LEVEL.finditer(uri)]
-        slots = {_ANY, hash(uri)}
-        # `a/b` is a part of `a` as well as of `a/`: servers write a folder either way.
-        slots.update(hash(uri[:end]) for level in levels[:MAX_LEVELS] for end in (level, level + 1))
-        if len(levels) > MAX_LEVELS or len(self._changed) + len(slots) > MAX_CHANGED:
+        reached = reach(uri)
+        if reached is None or len(self._changed) + len(reached) >= MAX_CHANGED:
             self.change_all_resources()
         else:
-            self._changed.update(dict.fromkeys(slots, _new()))
+            self._changed.update(dict.fromkeys({_ANY, *map(hash, reached)}, _new()))
 
     def change_all_resources(self) -> None:
         """Any resource may have changed."""
@@ -119,6 +116,15 @@ class Generations:
 
     def _of_slot(self, slot: int) -> bytes:
         return self._changed.get(slot, self._unchanged)
+
+
+def reach(uri: str) -> set[str] | None:
+    """What changes when `uri` does: it, and whatever it is a part of; None where that is too much to tell."""
+    levels = [match.start() for match in _LEVEL.finditer(uri)]
+    if len(levels) > MAX_LEVELS:
+        return None
+    # `a/b` is a part of `a` as well as of `a/`: servers write a folder either way.
+    return {uri, *(uri[:end] for level in levels for end in (level, level + 1))}
 
 
 def _new() -> bytes:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_federator.upstream.breaker import Breaker, State, Ticket
+from mcp_federator.breaker import Breaker, State, Ticket
 
 
 def breaker(failures: int = 3, *, jitter: float = 0.0) -> Breaker:

@@ -1,6 +1,6 @@
-"""When an upstream that fails is left alone, and when it is tried again.
+"""When a server that fails is left alone, and when it is tried again.
 
-Pure: time comes in as `now`, chance as `jitter`.  What a failure is (design, section 5) the caller decides.
+Pure: time comes in as `now`, chance as `jitter`.  What a failure is the caller decides.
 
 Hazards:
 - Many requests may be on their way when the breaker opens.  Their results are of another time: a ticket names
@@ -64,7 +64,7 @@ class Breaker:
         return State.OPEN if now < self._open_until or self._trial else State.HALF_OPEN
 
     def admit(self, now: float) -> Ticket | None:
-        """A ticket to ask the upstream, to be handed back by one of the methods below; or None."""
+        """A ticket to ask the server, to be handed back by one of the methods below; or None."""
         match self.state(now):
             case State.OPEN:
                 return None
@@ -73,7 +73,7 @@ class Breaker:
         return Ticket(self._epoch)
 
     def succeed(self, ticket: Ticket) -> None:
-        """The upstream answered."""
+        """The server answered."""
         if ticket == self._epoch:
             self._failures = 0
             if self._open_until is not None:
@@ -82,7 +82,7 @@ class Breaker:
                 self._turn()
 
     def fail(self, ticket: Ticket, now: float) -> None:
-        """The upstream failed."""
+        """The server failed."""
         if ticket != self._epoch:
             return
         self._failures += 1

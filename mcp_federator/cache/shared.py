@@ -1,0 +1,434 @@
+"""One upstream's answers in the tier that all replicas share.
+
+    look = await shared.look(query, public, partition)
+    if look is None:              Redis has no say: fly as if there were none
+    elif look.found:              a fresh answer, with what is left of its life
+    else:                         go upstream, then end `look.lease`, in each case:
+        await shared.admit(look.lease, answer)    it is to be kept, if its hint gives it a life
+        await shared.overrule(look.lease)         the upstream says something that is not kept
+        await shared.land(look.lease)             it said nothing
+        shared.abandon(look.lease)                whoever asked has gone
+
+Between replicas there is at most one flight in a lane, as within a process: whoever finds nothing leads, and
+the others wait for the word that it landed, `PATIENCE` at most.  What is kept they find then; if nothing was,
+each goes upstream by itself, for the answer was the leader's.  Answers that may never be kept are remembered
+as such for a while: nobody waits for another's flight only to fly after it.
+
+Redis' generations judge only what is in Redis.  An answer found there gets, in memory, the stamp that was
+read there before the look-up.
+
+What may not come in: memory, the upstream, Redis' client.
+
+Hazard: nothing here raises, whatever Redis says; and nothing that Redis says is believed before the envelope
+says that it is ours, and what was asked for.
+"""
+
+from collections.abc import Callable
+from secrets import token_bytes
+from typing import Any, Final
+
+import msgspec
+
+from mcp_federator.cache import envelope, freshness
+from mcp_federator.cache import notice as notices
+from mcp_federator.cache.envelope import MARK, RANDOM_BYTES, UNTIED, Closure, Envelope, Flaw, Stamp
+from mcp_federator.cache.generations import Generations
+from mcp_federator.cache.key import Key, private
+from mcp_federator.cache.names import Names, Site
+from mcp_federator.cache.notice import Kind, Landed, Notice, Verdict
+from mcp_federator.cache.replicas import LEASE, Replicas
+from mcp_federator.cache.scripts import LAND, LOOK
+from mcp_federator.model import Answer, Event, Hint, Method, Query, Scope
+
+PATIENCE: Final = 3.0
+"""Seconds anyone waits for another replica's flight at most."""
+
+POLL: Final = 0.1
+"""Seconds after which a waiter looks by itself: a word may be missed, and a leader may die."""
+
+UNKEPT_FOR: Final = 10.0
+"""Seconds for which an answer that could not be kept makes the next askers go upstream without waiting."""
+
+_MAX_UNKEPT: Final = 10_000
+_BIRTH_MS: Final = 300_000
+# How long a new generation lasts; longer than any fetch.  An entry that names it makes it last on.
+_NO_MARK: Final = b"-" * len(MARK)
+# No envelope begins with it: nothing is found then.
+_ENDED: Final = RANDOM_BYTES + 15
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An answer from Redis: `left` is its life in seconds, none when stale; its hint says the same."""
+
+    answer: Answer
+    left: float
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What was read before a fetch, and whether others wait for it.
+
+    Attributes:
+        site, public, partition: whose fetch it is.
+        stamp: see `envelope.Stamp`.
+        lane: the flight's; meaningless without a token.
+        token: `b""` where no other replica waits.
+    """
+
+    site: Site
+    public: Key
+    partition: bytes
+    stamp: Stamp
+    lane: bytes = b""
+    token: bytes = b""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What a look-up gave: a fresh answer, or else the lease to fetch one, and a stale one if there is."""
+
+    found: Found | None
+    stale: Found | None = None
+    lease: Lease | None = None
+
+
+class Shared:
+    """One upstream.
+
+    Args:
+        replicas: the others.
+        names: the upstream's.
+        closure: makes entries ours.
+        generations: the upstream's in this process; changes that others declare are declared here too.
+        max_ttl, stale_window: seconds, as configured.
+        max_value_bytes: larger entries are not written.
+        clock: seconds, never backwards.
+        flawed: is told what was wrong with an entry.
+        heard: is told what others declared, after `generations`.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        *,
+        names: Names,
+        closure: Closure,
+        generations: Generations,
+        max_ttl: float,
+        stale_window: float,
+        max_value_bytes: int,
+        clock: Callable[[], float],
+        flawed: Callable[[Flaw], None] = lambda _: None,
+        heard: Callable[[Notice], None] = lambda _: None,
+    ) -> None:
+        self._replicas = replicas
+        self._store = replicas.store
+        self._names = names
+        self._closure = closure
+        self._generations = generations
+        self._max_ttl = max_ttl
+        self._window_ms = int(stale_window * 1000)
+        self._max_value_bytes = max_value_bytes
+        self._clock = clock
+        self._flawed = flawed
+        self._heard = heard
+        self._unkept: dict[bytes, float] = {}
+        replicas.join(names, self._hear, self._missed)
+
+    def close(self) -> None:
+        """Take part no longer."""
+        self._replicas.leave(self._names)
+
+    # Answers.
+
+    async def look(
+        self, query: Query, public: Key, partition: bytes, *, lead: bool = True, refresh: bool = False
+    ) -> Look | None:
+        """A fresh answer, or the lease to fetch one; None where Redis has no say.
+
+        Waits while another replica fetches it, unless `lead` is off.  With `refresh` nothing that is kept
+        counts, and nobody is waited for.
+        """
+        if not await self._replicas.ready(self._names):
+            return None
+        site = self._names.site(query, public, partition)
+        lead = lead and not refresh and not (self._passes(site.shared_lane) or self._passes(site.own_lane))
+        if not lead:
+            return await self._look(site, public, partition, mark=_NO_MARK if refresh else MARK)
+        with self._replicas.waiting(site.shared_lane, site.own_lane) as waiter:
+            end = self._clock() + PATIENCE
+            mark, own = MARK, False
+            stale: Found | None = None
+            first = True
+            while True:
+                token = token_bytes(RANDOM_BYTES)
+                look = await self._look(site, public, partition, mark=mark, token=token, own=own, stale=first)
+                if look is None or look.found is not None or look.lease is None:
+                    return look
+                stale = look.stale or stale
+                lease = look.lease
+                if lease.token:
+                    self._replicas.hold(lease.lane, lease.token)
+                    return Look(None, stale, lease)
+                if not lease.lane:
+                    # An entry that Redis took for a fresh one, and we do not: without it.
+                    mark = _NO_MARK
+                    continue
+                first = False
+                left = end - self._clock()
+                verdict = await waiter.wait(lease.lane, min(POLL, left)) if left > 0 else None
+                mark = MARK
+                alone = verdict is Verdict.UNKEPT or verdict is Verdict.FAILED
+                if verdict is Verdict.UNKEPT:
+                    self._pass(lease.lane)
+                if alone and not own and site.own_lane != lease.lane:
+                    # It was the leader's answer; ours may still serve all who ask as we do.
+                    own = True
+                elif alone or self._clock() >= end:
+                    return Look(None, stale, msgspec.structs.replace(lease, lane=b""))
+
+    async def admit(self, lease: Lease, answer: Answer) -> bool:
+        """End a flight with an answer to keep; false where it was not."""
+        ttl_ms = freshness.clamp(answer.hint.ttl_ms, self._max_ttl)
+        own = private(lease.public, lease.partition)
+        is_public = answer.hint.scope is Scope.PUBLIC
+        kept = b""
+        if ttl_ms > 0:
+            written = Envelope(
+                key=lease.public if is_public else own,
+                partition=b"" if is_public else lease.partition,
+                scope=answer.hint.scope,
+                stamp=lease.stamp,
+                ttl_ms=ttl_ms,
+                window_ms=self._window_ms,
+                body=answer.body,
+                next_cursor=answer.next_cursor,
+                count=answer.count,
+                extra=answer.extra,
+                meta=answer.meta,
+                uris=answer.uris,
+            )
+            kept = envelope.write(written, self._closure)
+        if not kept or len(kept) > self._max_value_bytes:
+            await self.overrule(lease)
+            return False
+        self._unkept.pop(lease.site.shared_lane, None)
+        self._unkept.pop(lease.site.own_lane, None)
+        target, other = lease.site.public, lease.site.own
+        if not is_public:
+            target, other = other, target
+        outcome = await self._land(
+            lease,
+            "store",
+            target,
+            other,
+            kept=kept,
+            life_ms=ttl_ms + self._window_ms,
+            any_resource=lease.stamp.any_resource if answer.uris else b"",
+        )
+        return bool(outcome == b"stored")
+
+    async def overrule(self, lease: Lease) -> None:
+        """End a flight with an answer that is not kept; no older one may be served in its stead."""
+        self._pass(lease.lane or lease.site.own_lane)
+        await self._land(lease, "drop", lease.site.public, lease.site.own, on_not=Verdict.UNKEPT)
+
+    async def land(self, lease: Lease) -> None:
+        """End a flight that brought no answer."""
+        if lease.token:
+            await self._land(lease, "keep", lease.site.public, lease.site.own)
+
+    def abandon(self, lease: Lease) -> None:
+        """End a flight whose askers have all gone; returns at once."""
+        if lease.token:
+            self._replicas.let_go(lease.token)
+            self._replicas.later(self.land(lease))
+
+    # Changes.
+
+    def invalidate(self, event: Event) -> None:
+        """Tell Redis and the other replicas; `generations` have been told."""
+        for one in notices.notices(event):
+            self._replicas.declare(self._names, one)
+
+    def drop_pages(self, method: Method) -> None:
+        """Forget all pages of one list, on every replica."""
+        self._replicas.declare(self._names, notices.pages(method))
+
+    def invalidate_all(self) -> None:
+        """Forget everything of the upstream, on every replica."""
+        self._replicas.declare(self._names, notices.ALL)
+
+    def _hear(self, heard: Notice) -> None:
+        known = self._generations
+        match heard.kind:
+            case Kind.RESOURCE if heard.uri is not None:
+                known.change_resource(heard.uri)
+            case Kind.LIST:
+                known.change_lists((Method.LIST,))
+            case Kind.TEMPLATES:
+                known.change_lists((Method.TEMPLATES,))
+            case Kind.GAP:
+                # Another replica may have missed changes.  We hear the upstream ourselves.
+                pass
+            case Kind.RESOURCE | Kind.RESOURCES:
+                known.change_all_resources()
+            case Kind.ALL:
+                known.change_all_resources()
+                known.change_lists((Method.LIST, Method.TEMPLATES))
+        self._heard(heard)
+
+    def _missed(self) -> None:
+        self._generations.gap(self._clock())
+
+    # Redis.
+
+    async def _look(
+        self,
+        site: Site,
+        public: Key,
+        partition: bytes,
+        *,
+        mark: bytes,
+        token: bytes = b"",
+        own: bool = False,
+        stale: bool = True,
+    ) -> Look | None:
+        """One round trip.  Of the lease, a token says that we lead; a lane alone that another does."""
+        keys = (
+            site.common,
+            site.generation,
+            site.public,
+            site.own,
+            site.shared_lane,
+            site.own_lane,
+        )
+        flags = ("1" if stale else "", "1" if own else "")
+        random = token_bytes(RANDOM_BYTES)
+        lease_ms = int(LEASE * 1000)
+        reply = await self._store.run(
+            LOOK, keys, (mark, site.whole, random, _BIRTH_MS, token, lease_ms, *flags)
+        )
+        if reply is None:
+            return None
+        randoms, ended, now, common, common_ms, mine, mine_ms, led = reply
+        stamp = Stamp(*(randoms[at : at + RANDOM_BYTES] for at in range(0, len(randoms), RANDOM_BYTES)))
+        if mark is _NO_MARK:
+            common = mine = b""
+        opened = self._open(common, public, b"")
+        if opened is not None and partition and opened.scope is not Scope.PUBLIC:
+            # Under the public key a private answer may be given only where all share one partition.
+            opened = None
+        found = _found(opened, common_ms, stamp, ended, now)
+        if found is None or found.left <= 0:
+            opened = self._open(mine, private(public, partition), partition)
+            found = _better(_found(opened, mine_ms, stamp, ended, now), found)
+        if found is not None and found.left > 0:
+            return Look(found)
+        lane = site.own_lane if led.endswith(b"own") else site.shared_lane
+        return Look(
+            None,
+            found,
+            Lease(
+                site,
+                public,
+                partition,
+                stamp,
+                lane if led else b"",
+                token if led.startswith(b"lead") else b"",
+            ),
+        )
+
+    def _open(self, kept: bytes, key: Key, partition: bytes) -> Envelope | None:
+        if not kept:
+            return None
+        read = envelope.read(kept, key, partition, self._closure)
+        if isinstance(read, Flaw):
+            self._flawed(read)
+            return None
+        return read
+
+    async def _land(
+        self,
+        lease: Lease,
+        act: str,
+        target: bytes,
+        other: bytes,
+        *,
+        kept: bytes = b"",
+        life_ms: int = 0,
+        any_resource: bytes = b"",
+        on_not: Verdict = Verdict.FAILED,
+    ) -> Any:
+        site, stamp = lease.site, lease.stamp
+        lane = lease.lane or site.own_lane
+        said = [notices.write(Landed(lane, verdict)) for verdict in (Verdict.LOOK, on_not, Verdict.LOOK)]
+        outcome = None
+        if await self._replicas.ready(self._names):
+            outcome = await self._store.run(
+                LAND,
+                (site.common, site.generation, target, other, lane),
+                (
+                    MARK,
+                    site.whole,
+                    stamp.generation,
+                    stamp.whole,
+                    any_resource,
+                    stamp.epoch,
+                    act,
+                    kept,
+                    life_ms,
+                    lease.token,
+                    self._replicas.channel_name,
+                    *said,
+                ),
+            )
+        if lease.token:
+            self._replicas.let_go(lease.token)
+        return outcome
+
+    # Answers that cannot be kept.
+
+    def _passes(self, lane: bytes) -> bool:
+        return self._unkept.get(lane, 0.0) > self._clock()
+
+    def _pass(self, lane: bytes) -> None:
+        unkept, now = self._unkept, self._clock()
+        unkept.pop(lane, None)
+        # Lanes stand in the order of their times.
+        while unkept and (unkept[oldest := next(iter(unkept))] <= now or len(unkept) >= _MAX_UNKEPT):
+            del unkept[oldest]
+        unkept[lane] = now + UNKEPT_FOR
+
+
+def _found(read: Envelope | None, pttl: int, stamp: Stamp, ended: bytes, now: int) -> Found | None:
+    """What an entry is worth; None where a change came since its fetch, or nothing is left of it."""
+    if read is None:
+        return None
+    of = read.stamp
+    tied = stamp.any_resource if read.uris else UNTIED
+    if (of.generation, of.whole, of.any_resource) != (stamp.generation, stamp.whole, tied):
+        return None
+    left_ms = pttl - read.window_ms
+    if of.epoch != stamp.epoch:
+        at = _ended_at(ended, of.epoch)
+        if at is None or at - now <= -read.window_ms:
+            return None
+        left_ms = min(left_ms, at - now, 0)
+    left = left_ms / 1000
+    hint = Hint(freshness.remaining_ms(left), read.scope)
+    answer = Answer(read.body, hint, read.next_cursor, read.count, read.extra, read.meta, uris=read.uris)
+    return Found(answer, left)
+
+
+def _better(one: Found | None, other: Found | None) -> Found | None:
+    """The fresh one, or else the first there is."""
+    if one is not None and (one.left > 0 or other is None):
+        return one
+    return other
+
+
+def _ended_at(ended: bytes, epoch: bytes) -> int | None:
+    """When an epoch ended, in ms of Redis' clock; None where that is not known any more."""
+    for start in range(0, len(ended) - _ENDED + 1, _ENDED):
+        if ended[start : start + RANDOM_BYTES] == epoch:
+            return int(ended[start + RANDOM_BYTES : start + _ENDED])
+    return None
