@@ -80,20 +80,23 @@ class Copies:
         return Place(query, public, credentials.partition(caller))
 
     def find(self, place: Place, *, stale: bool = False) -> Found | None:
-        """The first copy that is fresh, or else that is stale: the public one, then the partition's own."""
+        """The first copy that is fresh, the public one or else the own; if need be one that is `stale`."""
+        found = None
         entry = self._memory.get(place.public)
         # Where no credential goes along all share one partition, and the public key holds either scope.
         if entry is not None and (entry.scope is _PUBLIC or not place.partition):
             left = self.life(entry, place.query)
-            if (left <= 0) is stale and left > freshness.GONE:
+            if left > 0:
                 return Found(entry, left)
+            if stale and left > freshness.GONE:
+                found = Found(entry, left)
         if place.partition:
             entry = self._memory.get(place.private)
             if entry is not None:
                 left = self.life(entry, place.query)
-                if (left <= 0) is stale and left > freshness.GONE:
+                if left > 0 or (found is None and stale and left > freshness.GONE):
                     return Found(entry, left)
-        return None
+        return found
 
     def is_public(self, place: Place) -> bool:
         """Whether the answer is known to be public.  A copy tells, even one that is stale or gone."""

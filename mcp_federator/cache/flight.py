@@ -73,10 +73,19 @@ class Flights(Generic[T]):
         Raises:
             Grounded: the task was cancelled although this caller still waits.
         """
+        task = flight.task
+        landed = asyncio.get_running_loop().create_future()
+
+        def wake(_: asyncio.Task[T]) -> None:
+            if not landed.done():
+                landed.set_result(None)
+
+        task.add_done_callback(wake)
         flight.waiters += 1
         try:
-            await asyncio.wait((flight.task,))
+            await landed
         finally:
+            task.remove_done_callback(wake)
             flight.waiters -= 1
             if not flight.waiters and not flight.task.done():
                 flight.task.cancel()

@@ -152,9 +152,6 @@ class ReadThrough(Source):
             McpError: the upstream's answer is an error.
             UpstreamFailure: the upstream gave none, and no copy may stand in.
         """
-        answer = self.peek(query, caller)
-        if answer is not None:
-            return answer
         if not _is_shared(query):
             return await self._fetch_alone(query, caller)
         place = self._copies.place(query, caller)
@@ -234,9 +231,10 @@ class ReadThrough(Source):
 
     async def _load(self, place: Place, caller: Caller, stamp: Stamp, *, look: bool) -> Landing:
         """The flight itself; what goes wrong on purpose is brought home, not raised."""
-        if look and self._copies.find(place) is not None:
+        found = self._copies.find(place, stale=True)
+        if look and found is not None and found.left > 0:
             return Landing(look_again=True)
-        found_stale = self._copies.find(place, stale=True) is not None
+        found_stale = found is not None and found.left <= 0
         try:
             answer = await self._source.fetch(place.query, caller)
         except McpError as error:
@@ -297,7 +295,7 @@ class ReadThrough(Source):
         """A copy instead of a failure, where the failure allows it and there is one; else the failure."""
         if isinstance(error, UpstreamFailure) and error.stale_ok:
             # Fresh, if it was a refresh that failed.
-            found = self._copies.find(place) or self._copies.find(place, stale=True)
+            found = self._copies.find(place, stale=True)
             if found is not None:
                 return self._serve(place.query, found, error)
         self._count(place.query, Scope.PRIVATE, outcome)

@@ -26,6 +26,8 @@ from mcp_federator.protocol.vocabulary import Code, relay
 from mcp_federator.upstream.hold import DEFAULT_HOLD
 from mcp_federator.upstream.transport import Exchange
 
+# Members of an enumeration are looked up slowly on Python 3.11, and this one with each answer.
+_FAILED: Final = int(HTTPStatus.BAD_REQUEST)
 _NOT_ALLOWED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _LISTS: Final = frozenset({Method.LIST, Method.TEMPLATES})
 _UNKEPT: Final = Hint(0, Scope.PRIVATE)
@@ -61,6 +63,8 @@ class Door:
     def check(self, exchange: Exchange) -> None:
         """Pass an exchange whose status lets the body speak; raises `UpstreamFailure` for any other."""
         status = exchange.status
+        if status < _FAILED:
+            return
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise self._failure(Reason.BAD_REPLY, f"HTTP {status}", retry_after=exchange.retry_after)
         if status == HTTPStatus.TOO_MANY_REQUESTS:

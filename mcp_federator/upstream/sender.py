@@ -21,7 +21,7 @@ from mcp_federator.metrics import Metrics
 from mcp_federator.model import Method
 from mcp_federator.protocol.jsonrpc import UnfitError
 from mcp_federator.protocol.legacy import INITIALIZE
-from mcp_federator.upstream.aside import aside
+from mcp_federator.upstream.aside import LARGE, aside
 from mcp_federator.upstream.hold import Holds
 from mcp_federator.upstream.limits import Budget, FullError, TooLargeError
 from mcp_federator.upstream.sessions import LostError
@@ -147,6 +147,9 @@ class Sender:
     async def _read(
         self, read: Callable[[Exchange], _Read], exchange: Exchange, size: int, deadline: float
     ) -> _Read:
+        if size <= LARGE:
+            # There is nothing to wait for, and a time limit costs more than most answers take to be read.
+            return read(exchange)
         try:
             async with asyncio.timeout_at(deadline):
                 return await aside(size, read, exchange)

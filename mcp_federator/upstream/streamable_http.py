@@ -108,17 +108,24 @@ class StreamableHttp:
 
     async def exchange(self, call: Call, lease: Lease, deadline: float) -> Exchange:
         """See `Transport.exchange`.  Waiting for one of `max_connections` counts toward the deadline."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._free.acquire()
-        except TimeoutError:
-            raise FullError(f"all {self._settings.max_connections} connections were in use") from None
+        await self._take_connection(deadline)
         try:
             with self._named():
                 async with asyncio.timeout_at(deadline):
                     return await self._exchange(call, lease)
         finally:
             self._free.release()
+
+    async def _take_connection(self, deadline: float) -> None:
+        if not self._free.locked():
+            # At once: a time limit would cost more.
+            await self._free.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._free.acquire()
+        except TimeoutError:
+            raise FullError(f"all {self._settings.max_connections} connections were in use") from None
 
     async def notify(self, body: bytes, headers: Mapping[str, str], deadline: float) -> None:
         """See `Transport.notify`.

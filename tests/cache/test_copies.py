@@ -99,15 +99,26 @@ def test_H28_an_answer_overtaken_by_a_change_leaves_the_newer_copy_alone() -> No
     assert shelf.body() == b"new"
 
 
-def test_fresh_and_stale_are_looked_for_apart() -> None:
-    """A copy is found as one or the other, and after the stale window as neither."""
+def test_a_stale_copy_is_found_where_one_will_do() -> None:
+    """While fresh it is found in any case, then only by who takes a stale one, after the window by nobody."""
     shelf = Shelf()
     shelf.keep(public("kept", ttl_ms=60_000))
     found = []
     for now in (1059.9, 1060.0, 1359.9, 1360.0):
         shelf.clock.now = now
         found.append((shelf.body(), shelf.body(stale=True)))
-    assert found == [(b"kept", None), (None, b"kept"), (None, b"kept"), (None, None)]
+    assert found == [(b"kept", b"kept"), (None, b"kept"), (None, b"kept"), (None, None)]
+
+
+def test_a_fresh_copy_goes_before_a_stale_one() -> None:
+    """Also where the stale one is for all and the fresh one for this partition alone."""
+    shelf = Shelf("authorization")
+    place = shelf.copies.place(read(), ANN)
+    stamp = shelf.copies.generations.stamp(place.query)
+    shelf.memory.put(place.public, shelf.copies.entry(public("for all", ttl_ms=1), stamp))
+    shelf.memory.put(place.private, shelf.copies.entry(private("for ann", ttl_ms=60_000), stamp))
+    shelf.clock.now += 1
+    assert [shelf.body(ANN, stale=True), shelf.body(BOB, stale=True)] == [b"for ann", b"for all"]
 
 
 def test_a_copy_tells_that_an_answer_is_public_even_when_it_is_gone() -> None:
