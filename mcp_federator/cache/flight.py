@@ -74,7 +74,7 @@ class Flights(Generic[T]):
             Grounded: the task was cancelled although this caller still waits.
         """
         task = flight.task
-        landed = asyncio.get_running_loop().create_future()
+        landed = task.get_loop().create_future()
 
         def wake(_: asyncio.Task[T]) -> None:
             if not landed.done():
