@@ -235,7 +235,7 @@ class Metrics(Collector):
         )
         yield _gauge(
             "upstream_up",
-            "1 if the upstream answered when it was asked last, if only with something that could not be used, else 0.",
+            "1 if the upstream answered when it was asked last, if only with what could not be used, else 0.",
             ("upstream",),
             self._upstream_up,
         )
