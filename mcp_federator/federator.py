@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from mcp_federator import config
+from mcp_federator.deadline import until
 from mcp_federator.errors import McpError, Reason, UpstreamError, UpstreamFailure
 from mcp_federator.federation import merge, prefix
 from mcp_federator.federation.cursor import CompositeCursor, Seal
@@ -189,12 +190,12 @@ class Federator:
     async def _read(self, member: Member, query: Query, caller: Caller, uri: str) -> Answer:
         """Answer a read or completion that no copy answers; `uri` is the public one, as asked."""
         try:
-            with self._places:
-                async with asyncio.timeout(self._request_timeout):
-                    return await member.source.fetch(query, caller)
+            late = asyncio.get_running_loop().time() + self._request_timeout
+            with self._places, until(late):
+                return await member.source.fetch(query, caller)
         except TimeoutError:
-            late = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
-            raise told(late) from late
+            failure = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
+            raise told(failure) from failure
         except UpstreamFailure as failure:
             raise told(failure) from failure
         except UpstreamError as error:

@@ -212,10 +212,12 @@ class ReadThrough(Source):
         shared = (place.public, None, stamp.generation, stamp.epoch)
         own = (place.public, place.partition, stamp.generation, stamp.epoch)
         flight = None if own_lane else self._flights.running(shared)
-        flight = flight or self._flights.running(own)
+        # Where no credential goes along, all are of one partition.
+        if flight is None and place.partition:
+            flight = self._flights.running(own)
         if flight is not None:
             return flight, False
-        lane = shared if self._copies.is_public(place) and not own_lane else own
+        lane = shared if not own_lane and (not place.partition or self._copies.is_public(place)) else own
         load = self._load(place, caller, stamp, look=look)
         return self._flights.start(lane, place.partition, load), True
 
