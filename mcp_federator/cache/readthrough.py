@@ -267,14 +267,9 @@ class ReadThrough(Source):
         entry, left = found.entry, found.left
         outcome = _HIT if left > 0 else _STALE
         self._metrics.cache_request(self._name, query.method, entry.scope, outcome, _MEMORY)
-        served = Served(
-            outcome,
-            _MEMORY,
-            freshness.fresh_for(left),
-            left <= 0,
-            detail="" if failure is None else _detail(failure),
-            upstreams=self._names,
-        )
+        detail = "" if failure is None else _detail(failure)
+        # Positional, as in `Entry.answer`.
+        served = Served(outcome, _MEMORY, freshness.fresh_for(left), left <= 0, detail, self._names)
         return entry.answer(freshness.remaining_ms(left), served)
 
     def _share(
