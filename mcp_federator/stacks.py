@@ -215,6 +215,7 @@ class Federation:
             required=settings.required,
             list_scope=settings.cache.list_scope,
             peek=cached.peek,
+            still=cached.still,
             drop_pages=drop_pages,
             completes=lambda: client.completes,
         )

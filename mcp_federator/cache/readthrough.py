@@ -142,6 +142,14 @@ class ReadThrough(Source):
         found = self._copies.find(self._copies.place(query, caller))
         return None if found is None else self._serve(query, found)
 
+    def still(self, query: Query, caller: Caller, copy: Answer) -> int | None:
+        """What is left of a peeked copy in ms, counted as a hit; None, uncounted, if that is another one now."""
+        found = self._copies.find(self._copies.place(query, caller))
+        if found is None or not found.entry.gave(copy):
+            return None
+        self._metrics.cache_request(self._name, query.method, found.entry.scope, _HIT, _MEMORY)
+        return freshness.remaining_ms(found.left)
+
     async def fetch(self, query: Query, caller: Caller) -> Answer:
         """Answer from a copy, from a flight, or from the upstream.
 
