@@ -143,7 +143,7 @@ class ReadThrough(Source):
         return None if found is None else self._serve(query, found)
 
     def still(self, query: Query, caller: Caller, copy: Answer) -> int | None:
-        """What is left of a peeked copy in ms, counted as a hit; None, uncounted, if that is another one now."""
+        """What is left of a peeked copy in ms, counted as a hit; None, uncounted, if that is another one."""
         found = self._copies.find(self._copies.place(query, caller))
         if found is None or not found.entry.gave(copy):
             return None
