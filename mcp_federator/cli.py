@@ -122,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (server.host)")
     serve.add_argument("--port", type=int, help="port of the endpoint (server.port)")
     serve.add_argument("--admin-port", type=int, help="port of the admin listener (server.admin_port)")
+    serve.add_argument("--redis", metavar="URL", help="Redis that processes share (cache.redis.url)")
     serve.add_argument("--log-format", choices=("text", "json"), help="form of log lines (server.log.format)")
 
     check = command("check", _check, "Read the configuration, then probe and count each upstream.")
@@ -182,7 +183,7 @@ def _config_of(options: argparse.Namespace) -> Config:
         if not equals:
             raise ConfigError("", "expected NAME=URL, found an argument without =")
         pairs.append((name, url))
-    return config.of_urls(pairs)
+    return config.of_urls(pairs, os.environ.get("MCP_FEDERATOR_SECRET", ""))
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -224,6 +225,7 @@ def _served(options: argparse.Namespace) -> Config:
     return config.with_options(
         msgspec.structs.replace(given, server=server),
         {key: value for key, value in keys.items() if value is not None},
+        redis=options.redis,
     )
 
 

@@ -49,7 +49,7 @@ _NO_BOUND: Final = nullcontext()
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "server": Server.__struct_fields__,
-    "cache": ("memory", "client_refresh"),
+    "cache": ("memory", "redis", "client_refresh"),
 }
 """Keys, by section, that stay what they were when the process was started."""
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_federator.config import Cache, Config, Duration, Lists, Log, Server, Upstream
+from mcp_federator.config import Cache, Config, Duration, Lists, Log, Redis, Server, Upstream
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Method, Query
@@ -74,7 +74,9 @@ def changed(value: object) -> object:
             return value + "x"
         case tuple():
             return ("http://another-one-of-it",)
-    return Log(level="debug")
+        case Log():
+            return Log(level="debug")
+    return Redis(url="redis://127.0.0.1:9")
 
 
 KEYS = [
@@ -99,7 +101,7 @@ def test_a_key_is_in_force_or_needs_a_restart(section: str, key: str) -> None:
         return needs_restart(first, new), federation.config
 
     named, in_force = asyncio.run(check())
-    fixed = section == "server" or key in {"memory", "client_refresh"}
+    fixed = section == "server" or key in {"memory", "redis", "client_refresh"}
     assert named == ([f"{section}.{key}"] if fixed else [])
     assert in_force == (first if fixed else new)
 
