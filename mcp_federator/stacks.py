@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from mcp_federator import config
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
+from mcp_federator.cache.redis_tier import RedisTier
 from mcp_federator.config import Cache, Config, Lists, Server, Upstream
 from mcp_federator.errors import ConfigError
 from mcp_federator.federation.capabilities import capabilities
@@ -86,6 +87,7 @@ class Federation:
         metrics: counts what happens.
         clock: seconds, never going back.
         places: see `Federator`.
+        redis: the tier that all replicas share, of the same configuration; None is none.
 
     Attributes:
         federator: the source over all upstreams; another one after a reload.
@@ -101,11 +103,13 @@ class Federation:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         places: AbstractContextManager[object] = _NO_BOUND,
+        redis: RedisTier | None = None,
     ) -> None:
         self._first = config
         self._metrics = metrics
         self._clock = clock
-        self._secrets = [secret.encode() for secret in config.server.secret] or [secrets.token_bytes(32)]
+        self._redis = redis
+        self._secrets = secrets_of(config) or [secrets.token_bytes(32)]
         self._seal = Seal(self._secrets)
         self._memory = MemoryStore(config.cache.memory, clock)
         self._scopes = ListScopes(config.cache.max_ttl)
@@ -136,7 +140,7 @@ class Federation:
                 except ConfigError as problem:
                     wrong.append(problem)
                     continue
-                undo.push_async_callback(stacks[name].client.close)
+                undo.push_async_callback(stacks[name].close)
             if wrong:
                 first, *more = wrong
                 source = str(config.files[0]) if config.files else ""
@@ -172,10 +176,13 @@ class Federation:
         credentials = Credentials(self._secrets[0], settings.forward, settings.credential_headers)
         identity = _identity(name, settings, mapping.fingerprint, self._secrets[0])
 
-        def changed(event: Event) -> None:
-            cached.invalidate(event)
+        def heard(event: Event) -> None:
             if event.change is not Change.RESOURCE:
                 client.forget()
+
+        def changed(event: Event) -> None:
+            cached.invalidate(event)
+            heard(event)
 
         make: Callable[..., AnyClient] = partial(Client, changed=changed)
         if settings.kind in {"repository", "directory"}:
@@ -195,12 +202,14 @@ class Federation:
         cached = ReadThrough(
             client,
             name=name,
-            identity=identity,
+            identity=_identity_of_answers(identity, settings, self._secrets[0]),
             credentials=credentials,
             cache=cache,
             memory=self._memory,
             metrics=self._metrics,
             clock=self._clock,
+            redis=self._redis,
+            heard=heard,
         )
 
         def drop_pages(method: Method) -> None:
@@ -271,6 +280,7 @@ class Federation:
                     "entries": self._memory.entries,
                     "evictions": self._memory.evictions,
                 },
+                "redis": None if self._redis is None else self._redis.status(),
                 "requests": self._metrics.hit_rates(),
             },
         }
@@ -285,6 +295,21 @@ class Federation:
         # All at once: each may take its time, to end sessions or a process.
         await asyncio.gather(*(stack.close() for stack in self._stacks.values()))
         self._stacks = {}
+
+
+def secrets_of(config: Config) -> list[bytes]:
+    """The configured secrets, the first one first."""
+    return [secret.encode() for secret in config.server.secret]
+
+
+def redis_of(config: Config, metrics: Metrics, clock: Callable[[], float]) -> RedisTier | None:
+    """The Redis tier of a configuration, not started yet; None where it has none.
+
+    Raises:
+        ConfigError: the URL cannot be used.
+    """
+    settings = config.cache.redis
+    return None if settings is None else RedisTier(settings, secrets_of(config), metrics, clock)
 
 
 def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> bytes:
@@ -303,6 +328,20 @@ def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> 
     # Options that a program gives may be no JSON; then they are as good as their `repr`.
     place = msgspec.json.encode((name, where, fingerprint.hex()), order="deterministic", enc_hook=repr)
     return hmac.digest(key, place, "sha256")
+
+
+def _identity_of_answers(identity: bytes, settings: Upstream, key: bytes) -> bytes:
+    """The same for configurations that give the same callers the same answers, here and on other replicas.
+
+    Other credentials of ours, or another judgement of hints, make other answers.  Secrets stand among them:
+    they go in under our own key.
+    """
+    shaping = (
+        *(settings.headers, settings.forward, settings.credential_headers),
+        *(settings.client_capabilities, settings.cache),
+    )
+    told = msgspec.json.encode(shaping, order="deterministic", enc_hook=repr)
+    return hmac.digest(key, identity + told, "sha256")
 
 
 def needs_restart(running: Config, new: Config) -> list[str]:
