@@ -84,12 +84,18 @@ class RedisTier:
     def share(
         self,
         name: str,
+        *,
         identity: bytes,
+        context: bytes,
         cache: Cache,
         generations: Generations,
         heard: Callable[[Notice], None] = lambda _: None,
     ) -> Shared:
-        """The part of one upstream; `heard` is told what other replicas declared, after `generations`."""
+        """The part of one upstream; `heard` is told what other replicas declared, after `generations`.
+
+        `identity` is equal for configurations that make the same of the same server's answers, `context` for
+        those that show it the same credentials.
+        """
         return Shared(
             self._replicas,
             names=Names(self._settings.key_prefix, name, identity),
@@ -102,6 +108,7 @@ class RedisTier:
             flawed=lambda flaw: self._metrics.redis(FLAWED, None, flaw),
             heard=heard,
             outage_freshness=self._settings.outage_freshness,
+            context=context,
         )
 
     def status(self) -> Mapping[str, Any]:

@@ -59,9 +59,9 @@ def test_a_life_is_what_redis_says_is_left(redis: Server) -> None:
             look = await one.look(read(), lead=False)
             assert look is not None
             assert look.found is None
-            assert look.stale is not None
-            assert -11 < look.stale.left <= -10
-            assert look.stale.answer.hint.ttl_ms == 0
+            assert look.spare is not None
+            assert -11 < look.spare.left <= -10
+            assert look.spare.answer.hint.ttl_ms == 0
 
     run(body())
 
@@ -212,14 +212,14 @@ def test_a_gap_makes_entries_stale_for_as_long_as_a_failure_may_last(redis: Serv
             look = await one.look(read())
             assert look is not None
             assert look.found is None
-            assert look.stale is not None
-            assert look.stale.answer.body == b"old"
-            assert look.stale.left <= 0
+            assert look.spare is not None
+            assert look.spare.answer.body == b"old"
+            assert look.spare.left <= 0
             assert look.lease is not None
             await asyncio.sleep(0.6)
             later = await one.look(read(), lead=False)
             assert later is not None
-            assert later.stale is None
+            assert later.spare is None
             assert await one.shared.admit(look.lease, public("new"))
             assert await one.found(read()) == b"new"
 
