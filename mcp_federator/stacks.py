@@ -22,11 +22,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mcp_federator import config
+from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
 from mcp_federator.cache.redis_tier import RedisTier
 from mcp_federator.config import Cache, Config, Lists, Server, Upstream
-from mcp_federator.errors import ConfigError
+from mcp_federator.errors import ConfigError, FederatorError
 from mcp_federator.federation.capabilities import capabilities
 from mcp_federator.federation.cursor import Seal
 from mcp_federator.federation.partition import Credentials
@@ -312,6 +313,39 @@ def redis_of(config: Config, metrics: Metrics, clock: Callable[[], float]) -> Re
     """
     settings = config.cache.redis
     return None if settings is None else RedisTier(settings, secrets_of(config), metrics, clock)
+
+
+async def invalidate(config: Config, name: str, uri: str | None) -> None:
+    """Make all that is kept of an upstream gone in all processes, or what is kept of one (public) URI.
+
+    Raises:
+        ConfigError: there is no Redis, no such upstream, or the URI is none of it.
+        FederatorError: Redis was not told.
+    """
+    redis = redis_of(config, Metrics(""), time.monotonic)
+    if redis is None:
+        raise ConfigError(
+            "cache.redis", "missing: only what processes share through it can be reached from outside"
+        )
+    settings = config.upstreams.get(name)
+    if settings is None:
+        raise ConfigError("", f"expected the name of an upstream: {', '.join(config.upstreams)}")
+    mapping = UriMapping(name, settings.prefix, settings.native_prefix)
+    native = None if uri is None else mapping.native(uri)
+    if uri is not None and native is None:
+        raise ConfigError("", f"expected a URI of {name} as clients see it: {mapping.prefix}...")
+    key = secrets_of(config)[0]
+    identity = _identity_of_answers(_identity(name, settings, mapping.fingerprint, key), settings, key)
+    shared = redis.share(name, identity, config.cache, Generations())
+    try:
+        if native is None:
+            shared.invalidate_all()
+        else:
+            shared.invalidate(Event(name, Change.RESOURCE, native))
+        if not await redis.told():
+            raise FederatorError(f"Redis was not told: {redis.failing or 'no answer'}")
+    finally:
+        await redis.close()
 
 
 def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> bytes:
