@@ -335,14 +335,20 @@ async def invalidate(config: Config, name: str, uri: str | None) -> None:
     if uri is not None and native is None:
         raise ConfigError("", f"expected a URI of {name} as clients see it: {mapping.prefix}...")
     key = secrets_of(config)[0]
-    identity = _identity_of_answers(_identity(name, settings, mapping.fingerprint, key), settings, key)
-    shared = redis.share(name, identity, config.cache, Generations())
+    making, context = _making(_identity(name, settings, mapping.fingerprint, key), settings, key)
+    shared = redis.share(
+        name,
+        identity=making,
+        context=context,
+        cache=config.cache,
+        generations=Generations(),
+    )
     try:
         if native is None:
             shared.invalidate_all()
         else:
             shared.invalidate(Event(name, Change.RESOURCE, native))
-        if not await redis.told():
+        if not await redis.tell():
             raise FederatorError(f"Redis was not told: {redis.failing or 'no answer'}")
     finally:
         await redis.close()

@@ -310,9 +310,10 @@ class Shared:
 
     def _hearing(self, up: bool) -> None:
         self._trust(up=up)
-        # What was told while nobody listened was missed.  Until then what is kept is trusted for a while, so
-        # that an outage does not send everybody upstream at once.
-        self._generations.gap(self._clock() + (0 if up else self._outage_freshness))
+        # What was told while nobody listened was missed.  Until it is known that somebody listens again, what
+        # is kept is trusted for a while, so that an outage does not send everybody upstream at once.
+        alive_at = self._replicas.channel.alive_at
+        self._generations.gap(self._clock() if up else alive_at + self._outage_freshness)
 
     def _trust(self, *, up: bool) -> None:
         self._generations.trust = inf if up else self._outage_freshness
