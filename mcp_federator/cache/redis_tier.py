@@ -5,7 +5,7 @@ What may not come in: what is looked up, and when; that is `readthrough`.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mcp_federator.breaker import State
@@ -44,7 +44,7 @@ class RedisTier:
     """
 
     def __init__(
-        self, settings: Redis, secrets: list[bytes], metrics: Metrics, clock: Callable[[], float]
+        self, settings: Redis, secrets: Sequence[bytes], metrics: Metrics, clock: Callable[[], float]
     ) -> None:
         self._settings = settings
         self._metrics = metrics
