@@ -42,7 +42,6 @@ from tests.cache.stage import (
     read,
     run,
 )
-from tests.instruments import redis_server
 from tests.instruments.redis_server import Server
 
 HIT, MISS, STALE = Outcome.HIT, Outcome.MISS, Outcome.STALE
@@ -552,12 +551,3 @@ def test_the_scope_of_an_answer_is_kept(redis: Server) -> None:
             assert not two.calls
 
     run(check())
-
-
-@pytest.fixture
-def own() -> Any:
-    """A Redis that may be stopped."""
-    if redis_server.WITHOUT:
-        pytest.skip(redis_server.WITHOUT)
-    with redis_server.server() as one:
-        yield one
