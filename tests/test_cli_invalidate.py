@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 - as elsewhere
 from pathlib import Path
 from typing import Any
 
