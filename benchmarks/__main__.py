@@ -9,7 +9,18 @@ import json
 import platform
 import sys
 
-from benchmarks import cold_list, list_hit, load, memory, one_flight, read_hit, read_miss
+from benchmarks import (
+    cold_list,
+    list_hit,
+    load,
+    memory,
+    one_flight,
+    read_hit,
+    read_miss,
+    redis_hit,
+    redis_outage,
+    redis_zipf,
+)
 from benchmarks.rig import Effort, commit, rig
 
 BENCHMARKS = {
@@ -18,6 +29,9 @@ BENCHMARKS = {
     "read_miss": read_miss.rows,
     "cold_list": cold_list.rows,
     "one_flight": one_flight.rows,
+    "redis_hit": redis_hit.rows,
+    "redis_outage": redis_outage.rows,
+    "redis_zipf": redis_zipf.rows,
     "memory": memory.rows,
 }
 FULL = Effort(seconds=5, rounds=7, trials=10, reads=200_000)

@@ -45,10 +45,11 @@ def same(message: Message) -> str:
     return f'wrk.method = "POST"\n{headers}wrk.body = [==[{message.body}]==]\n{_DONE}'
 
 
-def numbered(message: Message, *, first: int = 0, callers: int = 0) -> str:
+def numbered(message: Message, *, first: int = 0, callers: int = 0, cycle: int = 0) -> str:
     """A script that replaces `NUMBER` in the message's body and `Mcp-Name` by a new number each time.
 
-    With `callers` the requests come from so many of them in turn, told apart by their tokens.
+    With `callers` the requests come from so many of them in turn, told apart by their tokens; with `cycle`
+    the numbers begin anew after so many.
     """
     before, after = message.body.split("NUMBER")
     name_before, name_after = message.headers["Mcp-Name"].split("NUMBER")
@@ -58,6 +59,7 @@ def numbered(message: Message, *, first: int = 0, callers: int = 0) -> str:
 local n = {first}
 request = function()
   n = n + 1
+  {f"if n > {first + cycle} then n = {first + 1} end" if cycle else ""}
   wrk.headers["Mcp-Name"] = [==[{name_before}]==] .. n .. [==[{name_after}]==]
   {authorization}
   return wrk.format("POST", nil, wrk.headers, [==[{before}]==] .. n .. [==[{after}]==])

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import load
 from benchmarks.messages import Message, message
+from tests.instruments import redis_server
 from tests.instruments.processes import Child, python
 
 
@@ -84,7 +85,11 @@ class Server:
 
 
 class Federator(Server):
-    """`mcp-federator serve`."""
+    """`mcp-federator serve`; `admin` is its other listener."""
+
+    def __init__(self, process: Child, port: int, admin_port: int) -> None:
+        super().__init__(process, port)
+        self.admin = f"http://127.0.0.1:{admin_port}"
 
     def wait(self, timeout: float = 20) -> None:
         """Return when every upstream was probed: from then on discover may be kept for a while.
@@ -139,13 +144,18 @@ class Rig:
         """
         port, admin_port = _free_ports(2)
         config = {
-            "server": {"port": port, "admin_port": admin_port, "log": {"level": log_level}},
+            "server": {
+                "port": port,
+                "admin_port": admin_port,
+                "log": {"level": log_level},
+                "secret": "a secret of the benchmarks",
+            },
             "cache": cache or {},
             "upstreams": {f"up{n}": {"url": url, **(upstream or {})} for n, url in enumerate(upstreams.urls)},
         }
         path = self.folder / f"federator-{port}.yaml"
         path.write_text(json.dumps(config))
-        federator = Federator(self._start("mcp_federator", "serve", "-c", str(path)), port)
+        federator = Federator(self._start("mcp_federator", "serve", "-c", str(path)), port, admin_port)
         federator.wait()
         return federator
 
@@ -154,6 +164,17 @@ class Rig:
         path = self.folder / f"body-{len(body)}"
         path.write_bytes(body)
         return self._listening("benchmarks.bare", str(path))
+
+    def redis(self) -> redis_server.Server:
+        """A Redis of its own."""
+        return self._stack.enter_context(redis_server.server())
+
+    def bare_redis(self, body: bytes, redis: redis_server.Server, looks: Sequence[Sequence[str]]) -> Server:
+        """The bare handler that looks in Redis under these keys in turn, and answers with `body`."""
+        answer, keys = self.folder / "body", self.folder / "keys"
+        answer.write_bytes(body)
+        keys.write_text(json.dumps(looks))
+        return self._listening("benchmarks.bare_redis", str(answer), redis.url, str(keys))
 
     def proxy(self, url: str) -> Server:
         """The bare reverse proxy before `url`."""

@@ -197,7 +197,7 @@ def _config_of(options: argparse.Namespace) -> Config:
         if not equals:
             raise ConfigError("", "expected NAME=URL, found an argument without =")
         pairs.append((name, url))
-    return config.of_urls(pairs)
+    return config.of_urls(pairs, os.environ.get("MCP_FEDERATOR_SECRET", ""))
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -38,11 +38,13 @@ STATUSES: Final = frozenset({"ok", "input_required", "client_error", "upstream_e
 UPSTREAM_OUTCOMES: Final = frozenset({"ok", "error", "timeout", "unreachable", "refused", "bad_reply"})
 
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds of both histograms, in seconds: from a memory hit to the request timeout."""
+"""Upper bounds of the histograms of requests, in seconds: from a memory hit to the request timeout."""
+
+REDIS_BUCKETS: Final = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Upper bounds of the histogram of operations on Redis, in seconds: from next door to what is given up."""
 
 _MAX_WORDS: Final = 16
 _MAX_WORD_CHARS: Final = 64
-_BOUNDS: Final = (*(str(bound) for bound in BUCKETS), "+Inf")
 
 _Key: TypeAlias = tuple[str, ...]
 
@@ -50,14 +52,15 @@ _Key: TypeAlias = tuple[str, ...]
 class _Histogram:
     """One series: how many observations fell in each bucket, and their sum in seconds."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
+    def __init__(self, bounds: tuple[float, ...] = BUCKETS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
 
 
@@ -96,7 +99,7 @@ class Metrics(Collector):
         self._restart_reasons = _Words()
         self._reload_results = _Words()
         self._redis_errors: defaultdict[_Key, int] = defaultdict(int)
-        self._redis_seconds: defaultdict[_Key, _Histogram] = defaultdict(_Histogram)
+        self._redis_seconds: defaultdict[_Key, _Histogram] = defaultdict(lambda: _Histogram(REDIS_BUCKETS))
         self._redis_operations = _Words()
         self._cache: Callable[[], tuple[int, int, int]] | None = None
         self._redis_up: Callable[[], bool] | None = None
@@ -337,6 +340,7 @@ def _gauge(name: str, text: str, labels: _Key, series: Mapping[_Key, int]) -> Me
 def _histogram(name: str, text: str, labels: _Key, series: Mapping[_Key, _Histogram]) -> Metric:
     family = HistogramMetricFamily(f"mcp_federator_{name}", text, labels=labels)
     for key, histogram in series.items():
-        buckets = list(zip(_BOUNDS, accumulate(histogram.counts), strict=True))
+        bounds = (*map(str, histogram.bounds), "+Inf")
+        buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
         family.add_metric(key, buckets, histogram.total)
     return family

@@ -36,7 +36,7 @@ from mcp_federator.federation.prefix import problems
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Change, Event, Method
+from mcp_federator.model import Caller, Change, Event, Method
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
 from mcp_federator.upstream.repository import AnyClient, Repository, opened
@@ -51,7 +51,7 @@ _NO_BOUND: Final = nullcontext()
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "server": Server.__struct_fields__,
-    "cache": ("memory", "client_refresh", "redis"),
+    "cache": ("memory", "redis", "client_refresh"),
 }
 """Keys, by section, that stay what they were when the process was started."""
 
@@ -176,6 +176,7 @@ class Federation:
         mapping = UriMapping(name, settings.prefix, settings.native_prefix)
         credentials = Credentials(self._secrets[0], settings.forward, settings.credential_headers)
         identity = _identity(name, settings, mapping.fingerprint, self._secrets[0])
+        making, context = _making(identity, settings, self._secrets[0])
 
         def heard(event: Event) -> None:
             if event.change is not Change.RESOURCE:
@@ -203,13 +204,14 @@ class Federation:
         cached = ReadThrough(
             client,
             name=name,
-            identity=_identity_of_answers(identity, settings, self._secrets[0]),
+            identity=making,
             credentials=credentials,
             cache=cache,
             memory=self._memory,
             metrics=self._metrics,
             clock=self._clock,
             redis=self._redis,
+            context=context,
             heard=heard,
         )
 
@@ -333,14 +335,20 @@ async def invalidate(config: Config, name: str, uri: str | None) -> None:
     if uri is not None and native is None:
         raise ConfigError("", f"expected a URI of {name} as clients see it: {mapping.prefix}...")
     key = secrets_of(config)[0]
-    identity = _identity_of_answers(_identity(name, settings, mapping.fingerprint, key), settings, key)
-    shared = redis.share(name, identity, config.cache, Generations())
+    making, context = _making(_identity(name, settings, mapping.fingerprint, key), settings, key)
+    shared = redis.share(
+        name,
+        identity=making,
+        context=context,
+        cache=config.cache,
+        generations=Generations(),
+    )
     try:
         if native is None:
             shared.invalidate_all()
         else:
             shared.invalidate(Event(name, Change.RESOURCE, native))
-        if not await redis.told():
+        if not await redis.tell():
             raise FederatorError(f"Redis was not told: {redis.failing or 'no answer'}")
     finally:
         await redis.close()
@@ -364,18 +372,27 @@ def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> 
     return hmac.digest(key, place, "sha256")
 
 
-def _identity_of_answers(identity: bytes, settings: Upstream, key: bytes) -> bytes:
-    """The same for configurations that give the same callers the same answers, here and on other replicas.
+def _making(identity: bytes, settings: Upstream, key: bytes) -> tuple[bytes, bytes]:
+    """What makes an upstream's answers what they are, beside who asks: two digests.
 
-    Other credentials of ours, or another judgement of hints, make other answers.  Secrets stand among them:
-    they go in under our own key.
+    The first is equal wherever the same server is asked in the same way and its hints are judged alike: it
+    tells answers apart that another process, or another configuration, keeps in Redis.  The second says which
+    credentials of our own go along, `b""` for none: it tells private answers apart.  Neither depends on the
+    server's secret where no header field is configured, so a new secret leaves what is kept readable.
     """
-    shaping = (
-        *(settings.headers, settings.forward, settings.credential_headers),
-        *(settings.client_capabilities, settings.cache),
+    fields = {name.lower(): value for name, value in sorted(settings.headers.items())}
+    own, sender = Credentials(key, tuple(fields), ()), Caller(headers=fields)
+    told = msgspec.json.encode(
+        (
+            *(tuple(fields), settings.forward, settings.credential_headers, settings.tls.cert_file),
+            *(settings.client_capabilities, settings.baggage),
+            *(settings.cache.default_ttl, settings.cache.default_scope, settings.cache.trust_public),
+        ),
+        order="deterministic",
+        enc_hook=repr,
     )
-    told = msgspec.json.encode(shaping, order="deterministic", enc_hook=repr)
-    return hmac.digest(key, identity + told, "sha256")
+    whole = hashlib.sha256(identity + told + own.variant(sender), usedforsecurity=False).digest()
+    return whole, own.partition(sender)
 
 
 def needs_restart(running: Config, new: Config) -> list[str]:

@@ -97,6 +97,25 @@ def test_read_of_nothing_says_so(server: Running) -> None:
     assert "-32602" in done.stderr
 
 
+def test_a_shared_cache_without_a_secret_is_refused(tmp_path: Path) -> None:
+    """`serve` exits 2 and says what to do, and shows nothing of the URL, whoever named Redis."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(
+        "cache: {redis: {url: 'redis://:hunter2@127.0.0.1:9'}}\nupstreams: {a: {url: 'http://h/'}}"
+    )
+    for done, source in (
+        (run("serve", "-c", str(file)), f"{file}: "),
+        (run("serve", "--redis", "redis://:hunter2@127.0.0.1:9", "a=http://h/"), ""),
+    ):
+        assert done.returncode == 2
+        assert done.stderr.startswith(
+            f"mcp-federator: {source}server.secret: expected beside `cache.redis`, the same for all processes"
+        )
+        assert "`openssl rand -hex 32`" in done.stderr
+        assert "MCP_FEDERATOR_SECRET" in done.stderr
+        assert "hunter2" not in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_serve_ends_cleanly(server: Running, number: signal.Signals) -> None:
     """A signal ends `serve` with exit 0 and without a traceback."""

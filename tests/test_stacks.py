@@ -4,11 +4,22 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mcp_federator.config import Cache, Config, Duration, Lists, Log, Server, Upstream
+from mcp_federator.config import (
+    Cache,
+    Config,
+    Duration,
+    Lists,
+    Log,
+    Redis,
+    Server,
+    Tls,
+    Upstream,
+    UpstreamCache,
+)
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Method, Query
-from mcp_federator.stacks import Federation, _identity, load, needs_restart
+from mcp_federator.model import ANYONE, Method, Query, Scope
+from mcp_federator.stacks import Federation, _identity, _making, load, needs_restart
 from mcp_federator.upstream.client import Client
 from tests.instruments.house import configured
 from tests.instruments.wire import Answers, Wire, contents, page, result
@@ -74,7 +85,9 @@ def changed(value: object) -> object:
             return value + "x"
         case tuple():
             return ("http://another-one-of-it",)
-    return Log(level="debug")
+        case Log():
+            return Log(level="debug")
+    return Redis(url="redis://127.0.0.1:9")
 
 
 KEYS = [
@@ -99,7 +112,7 @@ def test_a_key_is_in_force_or_needs_a_restart(section: str, key: str) -> None:
         return needs_restart(first, new), federation.config
 
     named, in_force = asyncio.run(check())
-    fixed = section == "server" or key in {"memory", "client_refresh", "redis"}
+    fixed = section == "server" or key in {"memory", "redis", "client_refresh"}
     assert named == ([f"{section}.{key}"] if fixed else [])
     assert in_force == (first if fixed else new)
 
@@ -208,3 +221,43 @@ def test_an_upstream_is_another_when_it_is_elsewhere(one: Upstream, other: Upstr
 def test_an_identity_does_not_give_a_secret_away(settings: Upstream) -> None:
     """Where a secret may be a part of it, nobody can try secrets on it who has not our key."""
     assert _identity("a", settings, b"mapping", b"key") != _identity("a", settings, b"mapping", b"other")
+
+
+HOME = Upstream(url="https://x")
+TENANT = replace(HOME, headers={"X-Tenant": "one"})
+TOKEN = replace(HOME, headers={"Authorization": "Bearer one"})
+WHOLE, PRIVATE, NOTHING = (True, False), (False, True), (False, False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differ"),
+    [
+        (HOME, replace(HOME, timeout=Duration(5), max_connections=1), NOTHING),
+        (HOME, replace(HOME, cache=UpstreamCache(list_scope="public")), NOTHING),
+        (TOKEN, replace(HOME, headers={"authorization": "Bearer one"}), NOTHING),
+        (TOKEN, replace(HOME, headers={"Authorization": "Bearer two"}), PRIVATE),
+        (TENANT, replace(HOME, headers={"X-Tenant": "two"}), WHOLE),
+        (TENANT, replace(HOME, headers={"X-Other": "one"}), WHOLE),
+        (HOME, replace(HOME, forward=("authorization",)), WHOLE),
+        (HOME, replace(HOME, client_capabilities={"elicitation": {}}), WHOLE),
+        (HOME, replace(HOME, baggage=True), WHOLE),
+        (HOME, replace(HOME, tls=Tls(cert_file="/c.pem")), WHOLE),
+        (HOME, replace(HOME, cache=UpstreamCache(default_ttl=Duration(5))), WHOLE),
+        (HOME, replace(HOME, cache=UpstreamCache(default_scope=Scope.PUBLIC)), WHOLE),
+        (HOME, replace(HOME, cache=UpstreamCache(trust_public=False)), WHOLE),
+    ],
+)
+def test_what_federators_share_was_made_alike(
+    one: Upstream, other: Upstream, differ: tuple[bool, bool]
+) -> None:
+    """Another way to ask, or to judge, tells all answers apart; another token of ours the private ones."""
+    first, second = (_making(b"identity", settings, b"key") for settings in (one, other))
+    assert (first[0] != second[0], first[1] != second[1]) == differ
+
+
+def test_a_secret_tells_nothing_apart_but_what_is_made_of_header_fields() -> None:
+    """So a new one leaves copies in Redis where they were, as far as it may."""
+    assert _making(b"identity", HOME, b"old") == _making(b"identity", HOME, b"new")
+    (whole, private), (other, its) = (_making(b"identity", TOKEN, key) for key in (b"old", b"new"))
+    assert whole == other
+    assert private != its

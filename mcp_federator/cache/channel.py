@@ -61,6 +61,7 @@ class Channel:
     Attributes:
         up: whether what others say is heard.
         since: when `up` became what it is; minus infinity if it never was.
+        alive_at: when it last showed a sign of life: till then, all that was said was heard.
         restarted: the server began after the last sign of life of the one before: what it holds may be old.
     """
 
@@ -80,7 +81,7 @@ class Channel:
         self.since = float("-inf")
         self.restarted = False
         self._run_id: bytes | None = None
-        self._alive_at = float("-inf")
+        self.alive_at = float("-inf")
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -98,11 +99,11 @@ class Channel:
                 not subscription.run_id
                 or (
                     subscription.run_id != self._run_id
-                    and subscription.uptime <= self._clock() - self._alive_at + 1
+                    and subscription.uptime <= self._clock() - self.alive_at + 1
                 )
             )
             self._run_id = subscription.run_id
-            self._alive_at = self._clock()
+            self.alive_at = self._clock()
             self._turn(up=True)
             try:
                 await self._listen(subscription)
@@ -119,7 +120,7 @@ class Channel:
             said = await subscription.read(SILENCE)
             if said is not None:
                 asked = False
-                self._alive_at = self._clock()
+                self.alive_at = self._clock()
                 if said:
                     self._hear(said)
             elif asked:

@@ -52,7 +52,12 @@ class Stamp(NamedTuple):
 
 
 class Generations:
-    """The generations and the epoch of one upstream."""
+    """The generations and the epoch of one upstream.
+
+    Attributes:
+        epoch: the present one.
+        trust: seconds for which what is fetched now may count as fresh, as far as its changes are heard of.
+    """
 
     def __init__(self) -> None:
         self._unchanged = _new()
@@ -60,6 +65,7 @@ class Generations:
         self._lists = {Method.LIST: _new(), Method.TEMPLATES: _new()}
         self._ended: dict[bytes, float] = {}
         self.epoch = _new()
+        self.trust = inf
 
     def of(self, query: Query) -> bytes:
         """The generation of what is asked for: a resource, or the list a page belongs to."""
@@ -110,7 +116,7 @@ class Generations:
     def gap(self, end: float) -> None:
         """Changes may have been missed: the epoch ends, and those before it end no later.
 
-        `end` is now, or a time to come, by which what is kept must have been fetched anew.
+        `end` may be a time to come: until then what is kept is taken for fresh.
         """
         if len(self._ended) >= MAX_EPOCHS:
             del self._ended[next(iter(self._ended))]

@@ -89,6 +89,22 @@ def notices(event: Event) -> tuple[Notice, ...]:
             return (Notice(Kind.GAP),)
 
 
+def events(upstream: str, notice: Notice) -> tuple[Event, ...]:
+    """What another replica declared, in the words in which the upstream would have; nothing for a gap.
+
+    Another replica may have missed changes.  We hear the upstream ourselves.
+    """
+    match notice.kind:
+        case Kind.LIST | Kind.TEMPLATES:
+            return (Event(upstream, Change.LIST),)
+        case Kind.RESOURCE | Kind.RESOURCES:
+            return (Event(upstream, Change.RESOURCE, notice.uri),)
+        case Kind.ALL:
+            return (Event(upstream, Change.LIST), Event(upstream, Change.RESOURCE))
+        case Kind.GAP:
+            return ()
+
+
 def pages(method: Method) -> Notice:
     """All pages of one list do not belong together any more."""
     return Notice(Kind.LIST if method is Method.LIST else Kind.TEMPLATES)

@@ -51,6 +51,10 @@ class Outbox:
         """Whether there is a change of this upstream that Redis has not been told."""
         return upstream in self._waiting
 
+    def remembers(self, upstream: str) -> bool:
+        """Whether one waits, or may have to be written again."""
+        return upstream in self._waiting or upstream in self._lately
+
     def put(self, upstream: str, notice: Notice, now: float, *, tell: bool = True) -> None:
         """A change has been declared here."""
         self._remember(upstream, notice, now)

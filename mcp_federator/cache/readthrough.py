@@ -1,8 +1,8 @@
 """The cache before one upstream: answer from a copy, or let one load answer all who ask the same.
 
 The order of a look-up (design, section 6): a fresh public copy; a fresh copy of the caller's partition; then
-a flight, which looks once more, because another may have landed between its start and its first step; then
-Redis, if it is there; then the upstream.  `peek` is the first two and has no way to wait.
+a flight, and what that does (`load`): memory once more, Redis, the upstream.  `peek` is the first two and has
+no way to wait.
 
 Who may take what a flight brings.  Until an answer is known to be public, each partition flies alone.  Once
 it is, all share a flight, and a follower from another partition than the leader's takes only a complete
@@ -12,32 +12,26 @@ flies again, in his own partition's lane.
 What may not come in: merging, rewriting, retries, the protocol's bytes.
 
 Hazards:
-- Between a look and a start, and between an upstream's answer and its admission, nothing may be awaited.
-- An answer is judged by the generation that was read before its fetch, never by the present one; so is one
-  that was found in Redis, for Redis may not have heard of the change.
-- A lease of Redis is ended on every path, or other replicas wait for this one in vain.
+- Between a look and a start nothing may be awaited.
+- An answer is judged by the generation that was read before its fetch, never by the present one.
 - An error that a flight brings is one object for all its waiters: nobody may change it.
 - Each query is counted exactly once, whichever way it ends.
 """
 
-from collections.abc import Awaitable, Callable
-from math import inf
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable
 
-import msgspec
 from msgspec.structs import replace
 
 from mcp_federator.cache import freshness
-from mcp_federator.cache import shared as shared_tier
+from mcp_federator.cache import notice as notices
 from mcp_federator.cache.copies import Copies, Found, Place
 from mcp_federator.cache.entry import Entry
 from mcp_federator.cache.flight import Flight, Flights, Grounded
-from mcp_federator.cache.generations import Stamp
 from mcp_federator.cache.key import Key
+from mcp_federator.cache.load import Landing, Loads, bare
 from mcp_federator.cache.memory_store import MemoryStore
-from mcp_federator.cache.notice import Kind, Notice
+from mcp_federator.cache.notice import Notice
 from mcp_federator.cache.redis_tier import RedisTier
-from mcp_federator.cache.shared import Lease, Look, Shared
 from mcp_federator.config import Cache
 from mcp_federator.errors import McpError, Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
@@ -56,14 +50,11 @@ from mcp_federator.model import (
     Source,
     Tier,
 )
-from mcp_federator.protocol.vocabulary import Code
 
 REFRESH_INTERVAL = 1.0
 """Seconds in which one copy is refreshed at most once, however many ask for it."""
 
 _MAX_REFRESHED = 10_000
-
-_Trouble = TypeVar("_Trouble", bound=McpError | UpstreamFailure)
 
 _NOT_ASKED = {Reason.UNREACHABLE: "breaker", Reason.OVERLOADED: "overloaded"}
 
@@ -72,38 +63,6 @@ _DISCOVER = Method.DISCOVER
 _UNSHARED = frozenset({Method.DISCOVER, Method.COMPLETE})
 _HIT, _STALE = Outcome.HIT, Outcome.STALE
 _MEMORY, _NOWHERE = Tier.MEMORY, Tier.NONE
-
-
-class Landing(msgspec.Struct, frozen=True):
-    """What a flight brings its waiters: a complete answer, a failure, or neither.
-
-    Neither means that the upstream wants to hear each caller for himself: `input_required`, or a capability
-    that a shared fetch does not declare.
-
-    Attributes:
-        entry: the answer, whether it was admitted or not.
-        error: the failure.
-        look_again: the upstream was not asked; there is a fresh copy by now.
-        stored: the answer was admitted.
-        found_stale: a stale copy was at hand when the upstream was asked.
-        tier: where the answer was found; it was asked of the upstream where it is none.
-        spare: a stale copy in Redis, which may stand in for the failure.
-    """
-
-    entry: Entry | None = None
-    error: McpError | UpstreamFailure | None = None
-    look_again: bool = False
-    stored: bool = False
-    found_stale: bool = False
-    tier: Tier = Tier.NONE
-    spare: Entry | None = None
-
-    @property
-    def for_anyone(self) -> bool:
-        """Whether another partition than the leader's may take it."""
-        if self.entry is not None:
-            return self.entry.scope is Scope.PUBLIC
-        return isinstance(self.error, UpstreamFailure) and not self.error.personal
 
 
 class ReadThrough(Source):
@@ -119,6 +78,7 @@ class ReadThrough(Source):
         metrics: where outcomes are counted.
         clock: seconds, never backwards; the same as the store's.
         redis: the tier that all replicas share; None is none.
+        context: see `Shared`.
         heard: is told of changes that other replicas declared, once they hold here.
     """
 
@@ -134,6 +94,7 @@ class ReadThrough(Source):
         metrics: Metrics,
         clock: Callable[[], float],
         redis: RedisTier | None = None,
+        context: bytes = b"",
         heard: Callable[[Event], None] = lambda _: None,
     ) -> None:
         self._source = source
@@ -150,9 +111,17 @@ class ReadThrough(Source):
         self._flights: Flights[Landing] = Flights()
         self._refreshes = _Refreshes()
         self._heard = heard
-        self._shared: Shared | None = None
+        self._shared = None
         if redis is not None:
-            self._shared = redis.share(name, identity, cache, self._generations, self._hear)
+            self._shared = redis.share(
+                name,
+                identity=identity,
+                context=context,
+                cache=cache,
+                generations=self._generations,
+                heard=self._hear,
+            )
+        self._loads = Loads(source, self._copies, self._shared)
 
     def peek(self, query: Query, caller: Caller) -> Answer | None:
         """A fresh copy out of memory, counted as a hit, or None, counted as nothing."""
@@ -185,10 +154,10 @@ class ReadThrough(Source):
         own_lane = False
         while True:
             found = self._copies.find(place)
-            refresh = query.refresh and found is not None and self._may_refresh(place, found)
+            refresh = query.refresh and self._may_refresh(place, found)
             if found is not None and not refresh:
                 return self._serve(query, found)
-            flight, led = self._board(place, caller, own_lane=own_lane, look=not refresh)
+            flight, led = self._board(place, caller, own_lane=own_lane, refresh=refresh)
             landing = await self._wait(query, flight, led=led)
             if landing.look_again:
                 continue
@@ -197,12 +166,14 @@ class ReadThrough(Source):
             own_lane = True
         outcome = Outcome.MISS if led else Outcome.COALESCED
         if landing.entry is not None:
-            return self._share(query, landing, landing.entry, outcome, refreshed=refresh and led)
+            # Without a copy the answer would have been fetched in any case.
+            refreshed = refresh and led and (found is not None or landing.spare is not None)
+            return self._share(query, landing, landing.entry, outcome, refreshed=refreshed)
         if landing.error is not None:
             spare = landing.spare
             if spare is not None and spare.scope is not Scope.PUBLIC and flight.partition != place.partition:
                 spare = None
-            return self._stand_in(place, landing.error, outcome, spare)
+            return self._stand_in(place, landing.error, spare, outcome)
         return await self._fetch_alone(replace(query, alone=True), caller)
 
     def invalidate(self, event: Event, reason: str = "") -> None:
@@ -240,17 +211,15 @@ class ReadThrough(Source):
             self._shared.close()
 
     def _hear(self, notice: Notice) -> None:
-        """What another replica declared, in the words in which an upstream would have."""
-        kind = notice.kind
-        if kind in {Kind.LIST, Kind.TEMPLATES, Kind.ALL}:
-            self._heard(Event(self._name, Change.LIST))
-        if kind in {Kind.RESOURCE, Kind.RESOURCES, Kind.ALL}:
-            self._heard(Event(self._name, Change.RESOURCE, notice.uri))
+        """Another replica has declared a change, and it holds here by now."""
+        for event in notices.events(self._name, notice):
+            self._metrics.invalidation(self._name, "replica")
+            self._heard(event)
 
     # Flights.
 
     def _board(
-        self, place: Place, caller: Caller, *, own_lane: bool, look: bool
+        self, place: Place, caller: Caller, *, own_lane: bool, refresh: bool
     ) -> tuple[Flight[Landing], bool]:
         """The flight to wait for, and whether this query leads it."""
         stamp = self._generations.stamp(place.query)
@@ -264,7 +233,7 @@ class ReadThrough(Source):
         if flight is not None:
             return flight, False
         lane = shared if not own_lane and (not place.partition or self._copies.is_public(place)) else own
-        load = self._load(place, caller, stamp, look=look)
+        load = self._loads.load(place, caller, stamp, refresh=refresh)
         return self._flights.start(lane, place.partition, load), True
 
     async def _wait(self, query: Query, flight: Flight[Landing], *, led: bool) -> Landing:
@@ -277,81 +246,10 @@ class ReadThrough(Source):
             self._count(query, Scope.PRIVATE, Outcome.MISS if led else Outcome.COALESCED)
             raise
 
-    async def _load(self, place: Place, caller: Caller, stamp: Stamp, *, look: bool) -> Landing:
-        """The flight itself; what goes wrong on purpose is brought home, not raised."""
-        found = self._copies.find(place, stale=True)
-        if look and found is not None and found.left > 0:
-            return Landing(look_again=True)
-        shared = self._shared
-        looked: Look | None = None
-        if shared is not None:
-            looked = await shared.look(place.query, place.public, place.partition, refresh=not look)
-        if shared is None or looked is None or looked.lease is None:
-            if looked is not None and looked.found is not None:
-                entry = self._from_redis(looked.found, stamp)
-                self._copies.admit(place, entry)
-                return Landing(entry, tier=Tier.REDIS)
-            landing, _ = await self._ask(place, caller, stamp)
-            return _with(landing, found)
-        lease = looked.lease
-        try:
-            landing, end = await self._ask(place, caller, stamp)
-            await end(shared, lease)
-        except BaseException:
-            shared.abandon(lease)
-            raise
-        if looked.stale is None:
-            return _with(landing, found)
-        spare = self._from_redis(looked.stale, stamp)
-        return _with(landing, found or Found(spare, looked.stale.left), spare)
-
-    async def _ask(self, place: Place, caller: Caller, stamp: Stamp) -> tuple[Landing, "_End"]:
-        """Ask the upstream, and do in memory what follows; gives what is to be done in Redis besides."""
-        try:
-            answer = await self._source.fetch(place.query, caller)
-        except McpError as error:
-            self._overrule(place, stamp)
-            return Landing() if error.code == Code.MISSING_CAPABILITY else Landing(
-                error=_bare(error)
-            ), _overruled
-        except UpstreamFailure as failure:
-            end = _landed
-            if failure.reason is Reason.REFUSED and not failure.stale_ok:
-                # A refusal of who asks says nothing of what others may have.
-                self._overrule(place, stamp, public=not failure.personal)
-                end = _refused if failure.personal else _overruled
-            return Landing(error=_bare(failure)), end
-        if answer.interim:
-            self._overrule(place, stamp)
-            return Landing(), _overruled
-        entry = self._copies.entry(answer, stamp, longest=self._longest)
-        landing = Landing(entry, stored=self._copies.admit(place, entry))
-
-        async def admitted(shared: Shared, lease: Lease) -> None:
-            await shared.admit(lease, answer)
-
-        return landing, admitted
-
-    @property
-    def _longest(self) -> float:
-        return inf if self._shared is None else self._shared.longest
-
-    def _from_redis(self, found: shared_tier.Found, stamp: Stamp) -> Entry:
-        return self._copies.entry(found.answer, stamp, left=found.left, longest=self._longest)
-
-    def _overrule(self, place: Place, stamp: Stamp, *, public: bool = True) -> None:
-        """The upstream gave an answer that is not kept; no older one may be served in its stead."""
-        if stamp.generation == self._generations.of(place.query):
-            self._copies.drop(place, public=public)
-
     # Answers.
 
     def _serve(
-        self,
-        query: Query,
-        found: Found,
-        failure: UpstreamFailure | None = None,
-        tier: Tier = _MEMORY,
+        self, query: Query, found: Found, failure: UpstreamFailure | None = None, tier: Tier = _MEMORY
     ) -> Answer:
         """A copy; where it stands in for a failure it may be a stale one."""
         entry, left = found.entry, found.left
@@ -365,33 +263,35 @@ class ReadThrough(Source):
     def _share(
         self, query: Query, landing: Landing, entry: Entry, outcome: Outcome, *, refreshed: bool
     ) -> Answer:
-        """What a flight brought, as one of its waiters gets it."""
-        if landing.tier is not _NOWHERE:
-            left = max(0.0, self._copies.life(entry, query))
-            return self._serve(query, Found(entry, left), None, landing.tier)
-        self._count(query, entry.scope, outcome)
+        """What a flight brought, as one of its waiters gets it; all of them, if it was a copy, have a hit."""
         # Of an answer that was overtaken by a change, no life is left to tell.
-        ttl_ms = freshness.remaining_ms(self._copies.life(entry, query))
-        served = Served(
-            outcome,
-            found_stale=landing.found_stale,
-            stored=landing.stored,
-            refreshed=refreshed,
-            upstreams=self._names,
-        )
-        return entry.answer(ttl_ms, served)
+        left = max(self._copies.life(entry, query), 0.0)
+        if landing.tier is _NOWHERE:
+            self._count(query, entry.scope, outcome)
+            served = Served(
+                outcome,
+                found_stale=landing.found_stale,
+                stored=landing.stored,
+                refreshed=refreshed,
+                upstreams=self._names,
+            )
+        else:
+            self._metrics.cache_request(self._name, query.method, entry.scope, _HIT, landing.tier)
+            served = Served(_HIT, landing.tier, int(left), upstreams=self._names)
+        return entry.answer(freshness.remaining_ms(left), served)
 
     def _stand_in(
-        self, place: Place, error: McpError | UpstreamFailure, outcome: Outcome, spare: Entry | None
+        self, place: Place, error: McpError | UpstreamFailure, spare: Entry | None, outcome: Outcome
     ) -> Answer:
         """A copy instead of a failure, where the failure allows it and there is one; else the failure."""
         if isinstance(error, UpstreamFailure) and error.stale_ok:
             # Fresh, if it was a refresh that failed.
             found = self._copies.find(place, stale=True)
+            left = freshness.GONE if spare is None else self._copies.life(spare, place.query)
+            if spare is not None and left > (freshness.GONE if found is None else found.left):
+                return self._serve(place.query, Found(spare, left), error, Tier.REDIS)
             if found is not None:
                 return self._serve(place.query, found, error)
-            if spare is not None and (left := self._copies.life(spare, place.query)) > freshness.GONE:
-                return self._serve(place.query, Found(spare, left), error, Tier.REDIS)
         self._count(place.query, Scope.PRIVATE, outcome)
         raise error.with_traceback(None)
 
@@ -401,42 +301,21 @@ class ReadThrough(Source):
         try:
             answer = await self._source.fetch(query, caller)
         except (McpError, UpstreamFailure) as error:
-            raise _bare(error) from None
+            raise bare(error) from None
         if query.method is _DISCOVER:
             return replace(answer, served=self._alone)
         # The answer to a retry depends on what is in no key: nobody after us may keep it either.
         kept_ms = 0 if query.retry is not None else freshness.clamp(answer.hint.ttl_ms, self._max_ttl)
         return replace(answer, hint=Hint(kept_ms, Scope.PRIVATE), served=self._alone)
 
-    def _may_refresh(self, place: Place, found: Found) -> bool:
-        key = place.public if found.entry.scope is Scope.PUBLIC else place.private
+    def _may_refresh(self, place: Place, found: Found | None) -> bool:
+        if found is None and self._shared is None:
+            return False
+        key = place.public if found is not None and found.entry.scope is Scope.PUBLIC else place.private
         return self._refreshes.allow(key, self._clock())
 
     def _count(self, query: Query, scope: Scope, outcome: Outcome) -> None:
         self._metrics.cache_request(self._name, query.method, scope, outcome, _NOWHERE)
-
-
-_End: TypeAlias = Callable[[Shared, Lease], Awaitable[None]]
-"""How a lease is ended."""
-
-
-async def _overruled(shared: Shared, lease: Lease) -> None:
-    await shared.overrule(lease)
-
-
-async def _refused(shared: Shared, lease: Lease) -> None:
-    await shared.overrule(lease, public=False)
-
-
-async def _landed(shared: Shared, lease: Lease) -> None:
-    await shared.land(lease)
-
-
-def _with(landing: Landing, found: Found | None, spare: Entry | None = None) -> Landing:
-    """The landing, and what was at hand when the upstream was asked."""
-    if found is None:
-        return landing
-    return replace(landing, found_stale=found.left <= 0, spare=spare)
 
 
 class _Refreshes:
@@ -458,12 +337,6 @@ class _Refreshes:
 
 def _is_shared(query: Query) -> bool:
     return query.retry is None and not query.alone and query.method not in _UNSHARED
-
-
-def _bare(error: _Trouble) -> _Trouble:
-    """The error without the way it came: the frames there hold whole answers, and a caller's headers."""
-    error.__cause__ = error.__context__ = error.__traceback__ = None
-    return error
 
 
 def _detail(failure: UpstreamFailure) -> str:

@@ -19,6 +19,7 @@ from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 Client: TypeAlias = "Redis | RedisCluster"
 
@@ -49,8 +50,13 @@ def connect(url: str, timeout: float) -> tuple[Client, Sequence[Redis], int]:
     Raises:
         ValueError: the URL; says what was expected, and nothing that may be secret.
     """
-    client, sentinels, places = _read(url, timeout)
-    _share_context(client)
+    try:
+        client, sentinels, places = _read(url, timeout)
+        _share_context(client)
+    except OSError as problem:
+        raise ValueError(f"the certificates cannot be used: {problem.strerror or 'no PEM'}") from None
+    except RedisError:
+        raise ValueError("expected options of TLS as redis-py has them") from None
     return client, sentinels, places
 
 

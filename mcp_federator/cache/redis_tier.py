@@ -4,10 +4,12 @@ What may not come in: what is looked up, and when; that is `readthrough`.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mcp_federator.breaker import State
+from mcp_federator.cache.envelope import Flaw
 from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.names import Names
 from mcp_federator.cache.notice import Notice
@@ -21,6 +23,9 @@ from mcp_federator.metrics import Metrics
 
 FLAWED: Final = "entry"
 """The operation under which entries that cannot be used are counted as errors."""
+
+QUIET: Final = 60.0
+"""Seconds in which the log says of one operation at most once that it fails."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +44,7 @@ class RedisTier:
     """
 
     def __init__(
-        self, settings: Redis, secrets: list[bytes], metrics: Metrics, clock: Callable[[], float]
+        self, settings: Redis, secrets: Sequence[bytes], metrics: Metrics, clock: Callable[[], float]
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -56,7 +61,10 @@ class RedisTier:
         except ValueError as problem:
             raise ConfigError("cache.redis.url", str(problem)) from None
         self._replicas = Replicas(self._store, key_prefix=settings.key_prefix, clock=clock)
-        self._failing = ""
+        self._failing: dict[str, str] = {}
+        self._warned: set[str] = set()
+        self._quiet_until: dict[str, float] = {}
+        self._flaws: Counter[Flaw] = Counter()
         metrics.watch_redis(lambda: self.up)
 
     def start(self) -> None:
@@ -67,9 +75,9 @@ class RedisTier:
         """Write what waits, and let go."""
         await self._replicas.close()
 
-    async def told(self) -> bool:
+    async def tell(self) -> bool:
         """Write and tell the changes that wait, now; whether all were."""
-        return await self._replicas.told()
+        return await self._replicas.tell()
 
     @property
     def up(self) -> bool:
@@ -78,18 +86,24 @@ class RedisTier:
 
     @property
     def failing(self) -> str:
-        """Why the last command failed, `""` where it did not."""
-        return self._failing
+        """Which operations failed when they were last tried, and why."""
+        return ", ".join(f"{operation} ({fault})" for operation, fault in self._failing.items())
 
     def share(
         self,
         name: str,
+        *,
         identity: bytes,
+        context: bytes,
         cache: Cache,
         generations: Generations,
         heard: Callable[[Notice], None] = lambda _: None,
     ) -> Shared:
-        """The part of one upstream; `heard` is told what other replicas declared, after `generations`."""
+        """The part of one upstream; `heard` is told what other replicas declared, after `generations`.
+
+        `identity` is equal for configurations that make the same of the same server's answers, `context` for
+        those that show it the same credentials.
+        """
         return Shared(
             self._replicas,
             names=Names(self._settings.key_prefix, name, identity),
@@ -99,9 +113,10 @@ class RedisTier:
             stale_window=cache.stale_if_error,
             max_value_bytes=self._settings.max_value_bytes,
             clock=self._clock,
-            flawed=lambda flaw: self._metrics.redis(FLAWED, None, flaw),
+            flawed=self._note,
             heard=heard,
             outage_freshness=self._settings.outage_freshness,
+            context=context,
         )
 
     def status(self) -> Mapping[str, Any]:
@@ -110,15 +125,27 @@ class RedisTier:
             "up": self.up,
             "breaker": self._store.state,
             "listening": self._replicas.channel.up,
-            "untold_changes": self._replicas.untold,
-            "last_failure": self._failing or None,
+            "changes_to_tell": self._replicas.untold,
+            "failing": dict(self._failing),
+            "flawed_entries": dict(self._flaws),
         }
 
     def _observe(self, operation: str, seconds: float, fault: str) -> None:
+        """Count an operation.  The log says when it begins to fail and when it works again, not too often."""
         self._metrics.redis(operation, seconds, fault)
-        # What comes and goes is said when it does; that it goes on is for the metrics to tell.
-        if fault and not self._failing:
-            _log.warning("redis: %s failed (%s); answers come from memory and upstreams", operation, fault)
-        elif self._failing and not fault:
-            _log.warning("redis: answers again")
-        self._failing = fault
+        if fault:
+            self._failing[operation] = fault
+            now = self._clock()
+            if now >= self._quiet_until.get(operation, now):
+                self._quiet_until[operation] = now + QUIET
+                self._warned.add(operation)
+                _log.warning(
+                    "redis: %s failed (%s); answers come from memory and upstreams", operation, fault
+                )
+        elif self._failing.pop(operation, None) and operation in self._warned:
+            self._warned.discard(operation)
+            _log.warning("redis: %s works again", operation)
+
+    def _note(self, flaw: Flaw) -> None:
+        self._flaws[flaw] += 1
+        self._metrics.redis(FLAWED, None, flaw)

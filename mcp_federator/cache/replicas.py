@@ -15,6 +15,7 @@ Hazards:
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from secrets import token_bytes
@@ -44,6 +45,8 @@ _BATCH: Final = 100
 _LOOK_EVERY: Final = 0.1
 _REST: Final = 0.5
 _MAX_TASKS: Final = 1000
+
+_log = logging.getLogger(__name__)
 
 
 class Waiter:
@@ -106,6 +109,7 @@ class Replicas:
         self._id = token_bytes(RANDOM_BYTES)
         self._outbox = Outbox()
         self._members: dict[str, list[Member]] = {}
+        self._names: dict[str, Names] = {}
         self._waiters: dict[bytes, set[Waiter]] = {}
         self._held: dict[bytes, tuple[bytes, float]] = {}
         self._work = asyncio.Event()
@@ -134,10 +138,17 @@ class Replicas:
 
     def join(self, member: Member) -> None:
         """Take part for an upstream, beside whoever does already: what is replaced goes on a while."""
+        # Names outlast their members for as long as a change of theirs may have to be written.
+        self._names = {
+            tag: names
+            for tag, names in self._names.items()
+            if tag in self._members or self._outbox.remembers(tag)
+        }
+        self._names[member.names.tag] = member.names
         self._members.setdefault(member.names.tag, []).append(member)
 
     def leave(self, member: Member) -> None:
-        """Take part no longer."""
+        """Take part no longer.  Whoever has joined under the same names stays."""
         members = self._members.get(member.names.tag, [])
         if member in members:
             members.remove(member)
@@ -158,7 +169,7 @@ class Replicas:
                 return False
         return False
 
-    async def told(self) -> bool:
+    async def tell(self) -> bool:
         """Write and tell what waits, now; whether all of it was."""
         return self.store.state is State.CLOSED and await self._flush()
 
@@ -247,8 +258,8 @@ class Replicas:
             written = await self.store.write("invalidate", list(commands))
             if written is False:
                 # Something else stands under a key of ours.  Common values can be deleted whatever they are.
-                members = {one.upstream for one in batch} & self._members.keys()
-                gone = [("DEL", key) for name in members for key in self._members[name][0].names.commons()]
+                tags = {one.upstream for one in batch}
+                gone = [("DEL", key) for tag in tags for key in self._names[tag].commons()]
                 written = await self.store.write("invalidate", gone)
             told = [self._told(one) for one in batch if one.tell]
             if not written or (told and not await self.store.publish(self.channel_name, told)):
@@ -257,10 +268,7 @@ class Replicas:
         return True
 
     def _commands(self, one: Waiting) -> Iterator[Command]:
-        members = self._members.get(one.upstream)
-        if not members:
-            return
-        names = members[0].names
+        names = self._names[one.upstream]
         kind, uri = one.notice.kind, one.notice.uri
         reached = reach(uri) if uri is not None else None
         if kind is Kind.RESOURCE and reached is None:
@@ -290,12 +298,11 @@ class Replicas:
                 for waiter in self._waiters.get(lane, ()):
                     waiter.tell(lane, verdict)
             case Told(by, upstream, kind, uri) if by != self._id:
-                members = self._members.get(upstream)
-                if members:
-                    heard = Notice(kind, uri)
+                heard = Notice(kind, uri)
+                if upstream in self._members:
                     self._outbox.hear(upstream, heard, self._clock())
-                    for member in tuple(members):
-                        member.hear(heard)
+                for member in self._members.get(upstream, ()):
+                    member.hear(heard)
 
     def _turned(self, up: bool) -> None:
         self._distrust()
@@ -303,8 +310,8 @@ class Replicas:
             # It may have read what it holds from a disk, as it was long before `outbox.MEMORY`.
             for tag in self._members:
                 self._outbox.put(tag, notices.ALL, self._clock(), tell=False)
-        for members in tuple(self._members.values()):
-            for member in tuple(members):
+        for members in self._members.values():
+            for member in members:
                 member.hearing(up)
 
     def _distrust(self) -> None:
@@ -314,5 +321,11 @@ class Replicas:
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=f"mcp-federator redis {name}")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
         return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            # A fault in our own house: whoever relied on the task finds Redis less of use, and no worse.
+            _log.error("%s ended", task.get_name(), exc_info=problem)

@@ -24,6 +24,7 @@ says that it is ours, and what was asked for.
 """
 
 from collections.abc import Callable
+from hashlib import sha256
 from math import inf
 from secrets import token_bytes
 from typing import Any, Final
@@ -84,10 +85,13 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What a look-up gave: a fresh answer, or else the lease to fetch one, and a stale one if there is."""
+    """What a look-up gave: a fresh answer, or else the lease to fetch one.
+
+    `spare` may stand in if that fails: a stale answer, or a fresh one that was not to be used.
+    """
 
     found: Found | None
-    stale: Found | None = None
+    spare: Found | None = None
     lease: Lease | None = None
 
 
@@ -105,6 +109,8 @@ class Shared:
         flawed: is told what was wrong with an entry.
         heard: is told what others declared, after `generations`.
         outage_freshness: seconds, as configured.
+        context: a digest of what we send of our own that says who asks; `b""` where nothing does.  It splits
+            private answers as a caller's partition does, for another process may send something else.
     """
 
     def __init__(
@@ -121,6 +127,7 @@ class Shared:
         flawed: Callable[[Flaw], None] = lambda _: None,
         heard: Callable[[Notice], None] = lambda _: None,
         outage_freshness: float = inf,
+        context: bytes = b"",
     ) -> None:
         self._replicas = replicas
         self._store = replicas.store
@@ -134,9 +141,11 @@ class Shared:
         self._flawed = flawed
         self._heard = heard
         self._outage_freshness = outage_freshness
+        self._context = context
         self._unkept: dict[bytes, float] = {}
         self._member = Member(names, self._hear, self._hearing)
         replicas.join(self._member)
+        self._trust(up=replicas.channel.up)
 
     def adopt(self, max_ttl: float, stale_window: float) -> None:
         """Keep answers that come from now on by these settings."""
@@ -147,11 +156,6 @@ class Shared:
         """Take part no longer."""
         self._replicas.leave(self._member)
 
-    @property
-    def longest(self) -> float:
-        """Seconds for which an answer that comes now may be fresh in memory: changes may go unheard."""
-        return inf if self._replicas.channel.up else self._outage_freshness
-
     # Answers.
 
     async def look(
@@ -159,30 +163,35 @@ class Shared:
     ) -> Look | None:
         """A fresh answer, or the lease to fetch one; None where Redis has no say.
 
-        Waits while another replica fetches it, unless `lead` is off.  With `refresh` nothing that is kept
-        counts, and nobody is waited for.
+        Waits while another replica fetches it, unless `lead` is off.  With `refresh` what is kept is no more
+        than a spare, and nobody is waited for.
         """
         if not await self._replicas.ready(self._names):
             return None
+        if self._context:
+            partition = sha256(self._context + partition).digest()
         site = self._names.site(query, public, partition)
-        lead = lead and not refresh and not (self._passes(site.shared_lane) or self._passes(site.own_lane))
-        if not lead:
-            return await self._look(site, public, partition, mark=_NO_MARK if refresh else MARK)
+        if refresh or not lead or self._passes(site.shared_lane) or self._passes(site.own_lane):
+            return await self._look(site, public, partition, refresh=refresh)
+        return await self._look_or_wait(site, public, partition)
+
+    async def _look_or_wait(self, site: Site, public: Key, partition: bytes) -> Look | None:
+        """Look until there is a fresh answer, or a lease, or enough time has passed."""
         with self._replicas.waiting(site.shared_lane, site.own_lane) as waiter:
             end = self._clock() + PATIENCE
             mark, own = MARK, False
-            stale: Found | None = None
+            spare: Found | None = None
             first = True
             while True:
                 token = token_bytes(RANDOM_BYTES)
                 look = await self._look(site, public, partition, mark=mark, token=token, own=own, stale=first)
-                if look is None or look.found is not None or look.lease is None:
+                if look is None or look.lease is None:
                     return look
-                stale = look.stale or stale
+                spare = look.spare or spare
                 lease = look.lease
                 if lease.token:
                     self._replicas.hold(lease.lane, lease.token)
-                    return Look(None, stale, lease)
+                    return Look(None, spare, lease)
                 if not lease.lane:
                     # An entry that Redis took for a fresh one, and we do not: without it.
                     mark = _NO_MARK
@@ -198,7 +207,7 @@ class Shared:
                     # It was the leader's answer; ours may still serve all who ask as we do.
                     own = True
                 elif alone or self._clock() >= end:
-                    return Look(None, stale, msgspec.structs.replace(lease, lane=b""))
+                    return Look(None, spare, msgspec.structs.replace(lease, lane=b""))
 
     async def admit(self, lease: Lease, answer: Answer) -> bool:
         """End a flight with an answer to keep; false where it was not."""
@@ -244,11 +253,15 @@ class Shared:
     async def overrule(self, lease: Lease, *, public: bool = True) -> None:
         """End a flight with an answer that is not kept; no older one may be served in its stead.
 
-        Not `public`: it was said to this partition alone, and what all may be given stays.
+        Not `public`: it was said to this partition alone; what all may be given stays, and the next of them
+        may well bring what can be kept.
         """
-        self._pass(lease.lane or lease.site.own_lane)
-        target = lease.site.public if public else lease.site.own
-        await self._land(lease, "drop", target, lease.site.own, on_not=Verdict.UNKEPT)
+        site = lease.site
+        if public:
+            self._pass(lease.lane or site.own_lane)
+            await self._land(lease, "drop", site.public, site.own, on_not=Verdict.UNKEPT)
+        else:
+            await self._land(lease, "drop", site.own, site.own)
 
     async def land(self, lease: Lease) -> None:
         """End a flight that brought no answer."""
@@ -296,10 +309,14 @@ class Shared:
         self._heard(heard)
 
     def _hearing(self, up: bool) -> None:
-        now = self._clock()
-        # Changes told while nobody listened were missed.  While that lasts, what is in memory is fresh for a
-        # while, so that an outage does not send everybody upstream at once.
-        self._generations.gap(now if up else now + self._outage_freshness)
+        self._trust(up=up)
+        # What was told while nobody listened was missed.  Until it is known that somebody listens again, what
+        # is kept is trusted for a while, so that an outage does not send everybody upstream at once.
+        alive_at = self._replicas.channel.alive_at
+        self._generations.gap(self._clock() if up else alive_at + self._outage_freshness)
+
+    def _trust(self, *, up: bool) -> None:
+        self._generations.trust = inf if up else self._outage_freshness
 
     # Redis.
 
@@ -309,10 +326,11 @@ class Shared:
         public: Key,
         partition: bytes,
         *,
-        mark: bytes,
+        mark: bytes = MARK,
         token: bytes = b"",
         own: bool = False,
         stale: bool = True,
+        refresh: bool = False,
     ) -> Look | None:
         """One round trip.  Of the lease, a token says that we lead; a lane alone that another does."""
         keys = (
@@ -343,7 +361,7 @@ class Shared:
         if found is None or found.left <= 0:
             opened = self._open(mine, private(public, partition), partition)
             found = _better(_found(opened, mine_ms, stamp, ended, now), found)
-        if found is not None and found.left > 0:
+        if found is not None and found.left > 0 and not refresh:
             return Look(found)
         lane = site.own_lane if led.endswith(b"own") else site.shared_lane
         return Look(

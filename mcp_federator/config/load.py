@@ -96,14 +96,16 @@ def parse(
     )
 
 
-def of_urls(pairs: Sequence[tuple[str, str]]) -> Config:
-    """The configuration of `NAME=URL` arguments, all else by default."""
+def of_urls(pairs: Sequence[tuple[str, str]], secret: str = "") -> Config:
+    """The configuration of `NAME=URL` arguments, all else by default; `secret` is the server's, if any."""
     problems = [
         ConfigError(join("upstreams", name), "expected once, stands twice")
         for index, (name, _) in enumerate(pairs)
         if name in {earlier for earlier, _ in pairs[:index]}
     ]
-    tree = {"upstreams": {name: {"url": url} for name, url in pairs}}
+    tree: dict[str, Any] = {"upstreams": {name: {"url": url} for name, url in pairs}}
+    if secret:
+        tree["server"] = {"secret": secret}
     config: Config = _Reader(Path(), problems).read(tree, _CONFIG, "")
     return _settled(config, problems, "")
 

@@ -134,7 +134,8 @@ _OWN_HEADERS: Final = frozenset(
 
 _UNSHARED: Final = (
     "expected beside `cache.redis`, the same for all processes that share it: make one with"
-    " `openssl rand -hex 32` and write ${MCP_FEDERATOR_SECRET} or ${file:PATH} here"
+    " `openssl rand -hex 32`, set the variable MCP_FEDERATOR_SECRET to it, and write"
+    " ${MCP_FEDERATOR_SECRET} here; without a file the variable is enough"
 )
 
 
@@ -202,7 +203,7 @@ class Server(Section, frozen=True):
         Count,
         _means(
             "Most requests of clients that wait for upstreams at one time, and most requests to all upstreams"
-            " together. Answers out of the cache take no place."
+            " together. Answers out of memory take no place."
         ),
     ] = 1000
     max_response_bytes_in_flight: Annotated[
@@ -257,12 +258,15 @@ class Redis(Section, frozen=True):
     outage_freshness: Annotated[
         Duration,
         _means(
-            "How long copies in memory count as fresh after Redis went, which tells of changes that other"
-            " processes learnt."
+            "How long copies in memory count as fresh at most while other processes cannot be heard through"
+            " Redis, which may have learnt of a change."
         ),
     ] = Duration(30)
     encrypt_private: Annotated[
-        bool, _means("Encipher private answers, under a key for each partition derived from `server.secret`.")
+        bool,
+        _means(
+            "Encipher private answers, under keys that are derived from `server.secret` for each partition."
+        ),
     ] = True
 
 

@@ -67,6 +67,7 @@ class Replica:
         encrypt: bool = True,
         stale_window: float = 300,
         max_value_bytes: int = 8 << 20,
+        outage_freshness: float = 30,
         **store: Any,
     ) -> None:
         self.operations = Counter[tuple[str, str]]()
@@ -88,6 +89,7 @@ class Replica:
             clock=monotonic,
             flawed=lambda flaw: self.flaws.update([flaw]),
             heard=self.heard.append,
+            outage_freshness=outage_freshness,
         )
 
     def _observe(self, operation: str, _seconds: float, fault: str) -> None:

@@ -171,13 +171,14 @@ class Stage:
         max_ttl: float = 3600,
         stale_if_error: float = 300,
         redis: Redis | None = None,
-        secret: bytes = b"0123456789abcdef",
+        secrets: tuple[bytes, ...] = (b"0123456789abcdef",),
+        context: bytes = b"",
     ) -> None:
         self.clock = Clock() if redis is None else GoingClock()
         self.upstream = Upstream(script)
         self.metrics = Metrics("0")
         self.heard: list[Event] = []
-        self.tier = None if redis is None else RedisTier(redis, [secret], self.metrics, self.clock)
+        self.tier = None if redis is None else RedisTier(redis, secrets, self.metrics, self.clock)
         self.memory = MemoryStore(memory, self.clock)
         self.cache = ReadThrough(
             self.upstream,
@@ -189,6 +190,7 @@ class Stage:
             metrics=self.metrics,
             clock=self.clock,
             redis=self.tier,
+            context=context,
             heard=self.heard.append,
         )
 

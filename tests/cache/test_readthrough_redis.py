@@ -42,7 +42,6 @@ from tests.cache.stage import (
     read,
     run,
 )
-from tests.instruments import redis_server
 from tests.instruments.redis_server import Server
 
 HIT, MISS, STALE = Outcome.HIT, Outcome.MISS, Outcome.STALE
@@ -190,6 +189,106 @@ def test_a_change_is_one_for_all(redis: Server, event: Event) -> None:
             assert (await body(one, kept), await body(two, kept)) == ("v2", "v2")
             assert (len(one.calls), len(two.calls)) == (2, 1)
             assert one.heard[0].change is event.change
+
+    run(check())
+
+
+def test_all_who_wait_for_a_look_that_ends_in_redis_have_a_hit(redis: Server) -> None:
+    """Each is counted once."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as one, replica(redis, numbered()) as two:
+            await body(one)
+            answers = await asyncio.gather(*(two.cache.fetch(read(), ANYONE) for _ in range(5)))
+            assert {(each.served.outcome, each.served.tier) for each in answers} == {(HIT, Tier.REDIS)}
+            assert (two.tiers, two.outcomes, len(two.calls)) == ([(HIT, Tier.REDIS)], {HIT: 5}, 0)
+
+    run(check())
+
+
+def test_a_copy_found_there_lives_no_longer_than_copies_may_here(redis: Server) -> None:
+    """Another process may have another `max_ttl`."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as one, replica(redis, numbered(), max_ttl=10) as two:
+            await body(one)
+            assert (await two.cache.fetch(read(), ANYONE)).hint.ttl_ms <= 10_000
+            assert not two.calls
+
+    run(check())
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20])
+def test_a_refresh_passes_over_what_is_there(redis: Server, memory: int) -> None:
+    """Once a second for each copy, whichever tier has it; all others get the new one."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as one, replica(redis, numbered(), memory=memory) as two:
+            await body(one)
+            two.upstream.script = numbered(lambda text: public(f"new {text}"))
+            answer = await two.cache.fetch(read(refresh=True), ANYONE)
+            assert (answer.body, answer.served.refreshed) == (b"new v1", True)
+            await body(two, read(refresh=True))
+            assert (await body(two), len(two.calls)) == ("new v1", 1)
+            one.memory.drop(one.cache._copies.place(read(), ANYONE).public)
+            assert await body(one) == "new v1"
+            first = await two.cache.fetch(read("x://2", refresh=True), ANYONE)
+            assert (first.body, first.served.refreshed) == (b"new v2", False)
+
+    run(check())
+
+
+def test_a_refresh_that_fails_gets_what_is_there(redis: Server) -> None:
+    """Fresh as it is."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as one, replica(redis, raising(LATE), memory=0) as two:
+            await body(one)
+            answer = await two.cache.fetch(read(refresh=True), ANYONE)
+            assert (answer.body, answer.served.tier, len(two.calls)) == (b"v1", Tier.REDIS, 1)
+            assert answer.hint.ttl_ms > 0
+
+    run(check())
+
+
+def test_the_younger_of_two_stale_copies_stands_in(redis: Server) -> None:
+    """The one in memory may have been overtaken by another process."""
+
+    async def check() -> None:
+        script = numbered(lambda text: public(text, 50))
+        async with replica(redis, script) as one, replica(redis, script) as two:
+            await body(two)
+            await asyncio.sleep(0.06)
+            await body(one)
+            await asyncio.sleep(0.06)
+            two.upstream.script = raising(LATE)
+            assert await body(two) == "v2"
+
+    run(check())
+
+
+def test_a_change_during_the_look_leaves_no_life(redis: Server) -> None:
+    """What was found is what was asked for; it is not kept, and the next asker gets a newer one."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as one, replica(redis, numbered()) as two:
+            await body(one)
+            shared = two.cache._shared
+            assert shared is not None
+            look = shared.look
+
+            async def overtaken(*given: Any, **named: Any) -> Any:
+                found = await look(*given, **named)
+                two.cache.invalidate(Event("alpha", Change.RESOURCE, "x://1"))
+                return found
+
+            shared.look = overtaken  # type: ignore[method-assign]  # a change at this very moment
+            answer = await two.cache.fetch(read(), ANYONE)
+            assert (answer.body, answer.hint.ttl_ms) == (b"v1", 0)
+            assert (answer.served.outcome, answer.served.fresh_for) == (HIT, 0)
+            shared.look = look  # type: ignore[method-assign]  # as it was
+            assert two.cache.peek(read(), ANYONE) is None
+            assert (await body(two), len(two.calls)) == ("v1", 1)
 
     run(check())
 
@@ -360,13 +459,60 @@ def test_an_entry_of_another_secret_is_a_miss_and_is_counted(redis: Server) -> N
 
     async def check() -> None:
         async with (
-            replica(redis, numbered(), secret=b"another secret 0123") as one,
+            replica(redis, numbered(), secrets=(b"another secret 0123",)) as one,
             replica(redis, numbered(lambda text: public(f"ours {text}"))) as two,
         ):
             await body(one)
             assert await body(two) == "ours v1"
             assert two.metrics._redis_errors["entry",] == 1
             assert two.tiers == [(MISS, Tier.NONE)]
+
+    run(check())
+
+
+def test_a_new_secret_leaves_what_is_kept_readable(redis: Server) -> None:
+    """As long as the old one stands behind it; what the new one closed is a miss for the old alone."""
+    old, new = b"an old secret 012", b"a new secret 0123"
+
+    async def check() -> None:
+        for make in (public, private):
+            redis.ask("FLUSHALL")
+            async with (
+                replica(redis, numbered(make), secrets=(old,)) as before,
+                replica(redis, numbered(make), secrets=(new, old)) as after,
+            ):
+                await body(before)
+                assert (await body(after), len(after.calls)) == ("v1", 0)
+                await body(after, read("x://2"))
+                await body(before, read("x://2"))
+                assert (len(before.calls), len(after.calls)) == (2, 1)
+
+    run(check())
+
+
+def test_what_we_show_of_our_own_splits_private_answers(redis: Server) -> None:
+    """Two federators before one server, each with its own token: what one may see is not the other's."""
+
+    async def check() -> None:
+        async with (
+            replica(redis, numbered(private), context=b"one's token") as one,
+            replica(redis, numbered(private), context=b"two's token") as two,
+            replica(redis, numbered(private), context=b"one's token") as three,
+        ):
+            await body(one)
+            await body(two)
+            await body(three)
+            assert [len(each.calls) for each in (one, two, three)] == [1, 1, 0]
+            one.upstream.script = two.upstream.script = numbered(public)
+            await body(one, page())
+            await body(two, page())
+            assert [len(each.calls) for each in (one, two)] == [2, 1]
+            one.cache.invalidate(Event("alpha", Change.RESOURCE))
+            await until(lambda: bool(two.heard and three.heard))
+            two.upstream.script = numbered(private)
+            await body(two)
+            await body(three)
+            assert [len(each.calls) for each in (one, two, three)] == [2, 2, 1]
 
     run(check())
 
@@ -405,12 +551,3 @@ def test_the_scope_of_an_answer_is_kept(redis: Server) -> None:
             assert not two.calls
 
     run(check())
-
-
-@pytest.fixture
-def own() -> Any:
-    """A Redis that may be stopped."""
-    if redis_server.WITHOUT:
-        pytest.skip(redis_server.WITHOUT)
-    with redis_server.server() as one:
-        yield one

@@ -21,6 +21,10 @@ from mcp_federator.cache.redis_client import connect
         ("redis+sentinel://h:x/cache", "HOST:PORT"),
         ("redis+cluster://h:1/2", "no database"),
         ("redis+cluster://h,", "HOST:PORT"),
+        ("rediss://h?ssl_ca_certs=/nowhere", "certificates cannot be used: No such file or directory"),
+        ("rediss+sentinel://h/s?ssl_ca_certs=/nowhere", "certificates cannot be used: No such file"),
+        ("rediss://h?ssl_certfile=/etc/hostname", "certificates cannot be used: "),
+        ("rediss://h?ssl_cert_reqs=x", "options of TLS"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused_with_what_was_expected(url: str, said: str) -> None:

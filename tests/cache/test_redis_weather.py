@@ -3,8 +3,7 @@
 import asyncio
 import os
 import signal
-import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
 
@@ -17,20 +16,6 @@ from tests.instruments import redis_server
 from tests.instruments.redis_server import Server
 
 pytestmark = pytest.mark.skipif(bool(redis_server.WITHOUT), reason=redis_server.WITHOUT)
-
-
-@pytest.fixture
-def own() -> Iterator[Server]:
-    """A Redis that the test may break."""
-    with redis_server.server() as one:
-        yield one
-
-
-@pytest.fixture
-def black_hole() -> Iterator[str]:
-    """An address that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
-        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def quick() -> Breaker:

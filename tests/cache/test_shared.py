@@ -1,17 +1,26 @@
 import asyncio
+from math import inf
+from time import monotonic
 from typing import Any
 
 import msgspec
 import pytest
 
 from mcp_federator.cache.envelope import Flaw
+from mcp_federator.cache.generations import Generations
+from mcp_federator.cache.names import Names
 from mcp_federator.cache.notice import Kind, Notice
+from mcp_federator.cache.replicas import Member
+from mcp_federator.cache.secrecy import Secrecy
+from mcp_federator.cache.shared import Shared
 from mcp_federator.model import Event, Method, Query
 from tests.cache.replica import (
     ALICE,
     BOB,
     GAP,
+    IDENTITY,
     LIST_CHANGED,
+    Replica,
     changed,
     mine,
     page,
@@ -19,6 +28,7 @@ from tests.cache.replica import (
     read,
     replica,
     run,
+    trusted,
     until,
 )
 from tests.instruments.redis_server import Server
@@ -59,9 +69,9 @@ def test_a_life_is_what_redis_says_is_left(redis: Server) -> None:
             look = await one.look(read(), lead=False)
             assert look is not None
             assert look.found is None
-            assert look.stale is not None
-            assert -11 < look.stale.left <= -10
-            assert look.stale.answer.hint.ttl_ms == 0
+            assert look.spare is not None
+            assert -11 < look.spare.left <= -10
+            assert look.spare.answer.hint.ttl_ms == 0
 
     run(body())
 
@@ -212,14 +222,14 @@ def test_a_gap_makes_entries_stale_for_as_long_as_a_failure_may_last(redis: Serv
             look = await one.look(read())
             assert look is not None
             assert look.found is None
-            assert look.stale is not None
-            assert look.stale.answer.body == b"old"
-            assert look.stale.left <= 0
+            assert look.spare is not None
+            assert look.spare.answer.body == b"old"
+            assert look.spare.left <= 0
             assert look.lease is not None
             await asyncio.sleep(0.6)
             later = await one.look(read(), lead=False)
             assert later is not None
-            assert later.stale is None
+            assert later.spare is None
             assert await one.shared.admit(look.lease, public("new"))
             assert await one.found(read()) == b"new"
 
@@ -428,6 +438,74 @@ def test_a_private_text_can_nowhere_be_seen_in_redis(redis: Server) -> None:
             dump = b"".join(name + redis.ask("DUMP", name) for name in redis.keys("*"))
             assert len(redis.keys("*:e:*")) == 2
             assert not any(text[at : at + 16].encode() in dump for at in range(len(text) - 15))
+
+    run(body())
+
+
+def another(one: Replica) -> Shared:
+    """The part of an upstream that takes the place of one with the same names."""
+    return Shared(
+        one.replicas,
+        names=Names("mcpf:", "alpha", IDENTITY),
+        closure=Secrecy((b"secret",)),
+        generations=Generations(),
+        max_ttl=3600,
+        stale_window=300,
+        max_value_bytes=8 << 20,
+        clock=monotonic,
+        heard=one.heard.append,
+    )
+
+
+def test_who_is_replaced_leaves_its_successor_in(redis: Server) -> None:
+    """Both hear while the first still has requests; afterwards the second alone."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            successor = another(one)
+            two.shared.invalidate(LIST_CHANGED)
+            await until(lambda: len(one.heard) == 4)
+            one.shared.close()
+            one.shared.close()
+            two.shared.invalidate(LIST_CHANGED)
+            await until(lambda: len(one.heard) == 6)
+            successor.close()
+            two.shared.invalidate(LIST_CHANGED)
+            await trusted(two)
+            assert not one.replicas._members
+
+    run(body())
+
+
+def test_a_change_is_written_although_its_upstream_has_left(redis: Server) -> None:
+    """And its names are forgotten with it, once nothing may have to be written again."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            await one.put(read(), public())
+            one.shared.invalidate(changed())
+            one.shared.close()
+            await trusted(one)
+            assert await two.found(read()) is None
+            another(one).close()
+            assert one.names.tag in one.replicas._names
+            one.replicas._outbox._lately.clear()
+            Shared.close(another(one))
+            other = Names("mcpf:", "beta", IDENTITY)
+            one.replicas.join(Member(other, lambda _: None, lambda _: None))
+            assert set(one.replicas._names) == {other.tag}
+
+    run(body())
+
+
+def test_who_joins_while_nobody_is_heard_trusts_what_is_fetched_for_less_long(redis: Server) -> None:
+    """Until the channel is up."""
+
+    async def body() -> None:
+        async with replica(redis.url, up=False, outage_freshness=7) as one:
+            assert one.generations.trust == 7
+            await until(lambda: one.replicas.channel.up)
+            assert one.generations.trust == inf
 
     run(body())
 

@@ -152,6 +152,26 @@ def test_nobody_waits_for_what_can_never_be_kept(redis: Server) -> None:
     run(body())
 
 
+def test_a_refusal_of_one_caller_does_not_keep_the_others_from_waiting(redis: Server) -> None:
+    """Whoever followed him goes upstream; the next still wait for each other."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            await one.put(read(), public(), ALICE)
+            redis.ask("DEL", *redis.keys("*:g:*"))
+            refused = await one.lease(read(), ALICE)
+            waiting = asyncio.create_task(two.lease(read(), BOB))
+            await until(lambda: bool(two.replicas._waiters))
+            await one.shared.overrule(refused, public=False)
+            following = await waiting
+            assert following.token
+            await two.shared.land(following)
+            for each in (one, two):
+                assert not each.shared._passes(refused.lane)
+
+    run(body())
+
+
 def test_who_asks_after_a_change_does_not_wait_for_what_was_asked_before_it(redis: Server) -> None:
     """He leads; the first flight's end does not end his."""
 

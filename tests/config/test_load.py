@@ -537,6 +537,15 @@ def test_a_redis_url_has_a_form_for_each_deployment(url: str) -> None:
     assert line.startswith("cache.redis.url: expected a URL such as redis://HOST:6379/0, ")
 
 
+def test_without_a_file_the_secret_is_handed_in() -> None:
+    """By whoever has the environment; it is held to the same form, and not shown."""
+    assert of_urls([("a", "http://h/")], SECRET).server.secret == (SECRET,)
+    assert of_urls([("a", "http://h/")]).server.secret == ()
+    with pytest.raises(ConfigError, match=r"^server\.secret: expected text of at least 16") as caught:
+        of_urls([("a", "http://h/")], SECRET[:8])
+    assert SECRET[:8] not in str(caught.value)
+
+
 def test_an_option_names_another_redis() -> None:
     """All else of `cache.redis` stays; it needs a secret as well, and is refused without its value."""
     text = f"cache: {{redis: {{url: redis://h, timeout: 1s}}}}\nserver: {{secret: {SECRET}}}"
