@@ -33,7 +33,14 @@ from mcp_federator.model import Change, Era, Method, Outcome, Scope, Tier
 OTHER: Final = "other"
 """The label of every word outside its closed set."""
 
-METHODS: Final = frozenset(method.value for method in Method)
+METHODS: Final = frozenset(
+    {
+        *(method.value for method in Method),
+        "subscriptions/listen",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    }
+)
 STATUSES: Final = frozenset({"ok", "input_required", "client_error", "upstream_error", "internal_error"})
 UPSTREAM_OUTCOMES: Final = frozenset({"ok", "error", "timeout", "unreachable", "refused", "bad_reply"})
 

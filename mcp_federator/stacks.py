@@ -33,6 +33,7 @@ from mcp_federator.federation.prefix import Mapping as UriMapping
 from mcp_federator.federation.prefix import problems
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
+from mcp_federator.hub import Hub, Voice
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Change, Event, Method
 from mcp_federator.upstream.client import Client
@@ -66,6 +67,7 @@ class Stack(msgspec.Struct, frozen=True):
     client: AnyClient
     cached: ReadThrough
     member: Member
+    voice: Voice
 
     def adopt(self, cache: Cache, lists: Lists) -> None:
         """Take over what holds for all upstreams, from now on."""
@@ -89,6 +91,7 @@ class Federation:
 
     Attributes:
         federator: the source over all upstreams; another one after a reload.
+        hub: where their changes are listened to.
         config: what is in force.
     """
 
@@ -103,6 +106,7 @@ class Federation:
         places: AbstractContextManager[object] = _NO_BOUND,
     ) -> None:
         self._first = config
+        self.hub = Hub(metrics)
         self._metrics = metrics
         self._clock = clock
         self._secrets = [secret.encode() for secret in config.server.secret] or [secrets.token_bytes(32)]
@@ -156,6 +160,7 @@ class Federation:
         if old_stacks:
             self._retire(self.federator.close)
         self.federator = federator
+        self.hub.adopt([stack.voice for stack in stacks.values()])
         self.config = config
         self._scopes.adopt(config.cache.max_ttl)
         for name, old in old_stacks.items():
@@ -173,6 +178,9 @@ class Federation:
         identity = _identity(name, settings, mapping.fingerprint, self._secrets[0])
 
         def changed(event: Event) -> None:
+            self.hub.heard(voice, event)
+
+        def invalidate(event: Event) -> None:
             cached.invalidate(event)
             if event.change is not Change.RESOURCE:
                 client.forget()
@@ -218,7 +226,16 @@ class Federation:
             drop_pages=drop_pages,
             completes=lambda: client.completes,
         )
-        return Stack(settings, client, cached, member)
+        voice = Voice(
+            name=name,
+            mapping=mapping,
+            want=client.want,
+            offers=lambda: client.offers,
+            know=client.probe,
+            partition=credentials.partition,
+            invalidate=invalidate,
+        )
+        return Stack(settings, client, cached, member, voice)
 
     async def _leave(self, name: str, old: Stack) -> None:
         """Close what was replaced; once nobody waits for it, its name leaves the metrics with it."""
@@ -249,7 +266,7 @@ class Federation:
         """Our capabilities, and for how many milliseconds clients may keep them."""
         clients = self.clients.values()
         known = all(client.status.era is not None for client in clients)
-        declared = capabilities(completions=any(client.completes for client in clients))
+        declared = capabilities(self.hub.offers, completions=any(client.completes for client in clients))
         return declared, DISCOVER_TTL_MS if known else 0
 
     def status(self) -> dict[str, Any]:
@@ -263,6 +280,7 @@ class Federation:
                 }
                 for name, stack in self._stacks.items()
             ],
+            "listeners": len(self.hub),
             "cache": {
                 "memory": {
                     "bytes": self._memory.bytes,

@@ -19,13 +19,16 @@ from typing import Final
 import msgspec
 
 from mcp_federator import config
+from mcp_federator.endpoint import guard
 from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, trace_of
 from mcp_federator.endpoint.legacy import Legacy
+from mcp_federator.endpoint.listening import ListenStream, listen
 from mcp_federator.errors import McpError
 from mcp_federator.model import Caller, Era, Method
 from mcp_federator.protocol import era, jsonrpc, modern
 from mcp_federator.protocol.legacy import INITIALIZE
-from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, VERSION_HEADER
+from mcp_federator.protocol.subscriptions import LISTEN
+from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, VERSION_HEADER, Code
 
 # Members of an enumeration are looked up slowly on Python 3.11.
 _DISCOVER: Final = Method.DISCOVER
@@ -53,8 +56,10 @@ class Mcp:
         self._discover = discover
         self._legacy = legacy
 
-    async def answer(self, body: bytes, exchange: Exchange, asking: Asking) -> bytes:
-        """The JSON-RPC reply to a message; `b""` where it gets none, as a notification.
+    async def answer(  # noqa: PLR0911 - a coroutine for some of the ways would cost each hit
+        self, body: bytes, exchange: Exchange, asking: Asking
+    ) -> bytes:
+        """The JSON-RPC reply to a message; `b""` where it gets none, as a notification, or a stream.
 
         Args:
             body: what the client sent.
@@ -83,6 +88,9 @@ class Mcp:
         exchange.id = request.id
         exchange.uri = request.uri
         modern.check(request, asking.fields)
+        if request.method == LISTEN:
+            exchange.stream = await self._listen(request, request.id, asking)
+            return b""
         query = modern.query(request)
         if query.method is _DISCOVER:
             capabilities, ttl_ms = self._discover()
@@ -100,6 +108,22 @@ class Mcp:
         if answer.interim:
             exchange.status = "input_required"
         return modern.encode_answer(request.id, query.method, answer)
+
+    async def _listen(
+        self,
+        request: jsonrpc.Request,
+        id: bytes,  # noqa: A002 - the protocol's word
+        asking: Asking,
+    ) -> ListenStream:
+        asked = modern.notifications(request)
+        if not guard.accepts_events(asking.fields.get("Accept", "")):
+            raise McpError(
+                Code.INVALID_REQUEST,
+                "Accept must allow text/event-stream: the answer is a stream.",
+                status=406,
+            )
+        caller = Caller(asking.forwarded)
+        return await listen(self._legacy.streams, self._source_of.hub, id=id, asked=asked, caller=caller)
 
 
 def _is_legacy(request: jsonrpc.Request, fields: Mapping[str, str]) -> bool:

@@ -15,7 +15,6 @@ Hazards:
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -24,7 +23,7 @@ import msgspec
 
 from mcp_federator.federation.listen import Spellings, concerned, routed
 from mcp_federator.federation.prefix import Mapping, Router
-from mcp_federator.hub.listener import SLOW, Listener, Notice
+from mcp_federator.hub.listener import Listener
 from mcp_federator.hub.pace import Contexts, Pace
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Caller, Change, Event, Offers, Wanted
@@ -40,8 +39,6 @@ _NOTHING: Final = Offers()
 _ALL: Final = (Change.RESOURCE, None)
 
 _Subject = tuple[Change, str | None]
-
-_log = logging.getLogger(__name__)
 
 
 class Voice(msgspec.Struct, frozen=True, eq=False):
@@ -116,7 +113,7 @@ _Part = tuple[_Channel, bytes, Spellings]
 
 
 class Hub:
-    """The hub of one process.  `metrics` counts what was heard, and the listeners that were given up."""
+    """The hub of one process.  `metrics` counts what was heard."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -162,7 +159,7 @@ class Hub:
         if gone and not come:
             for listener in listeners:
                 if listener.wanted.lists:
-                    self._tell(listener, None)
+                    listener.tell(None)
 
     @property
     def offers(self) -> Offers:
@@ -191,26 +188,10 @@ class Hub:
         """Tell whoever listens; of a gap all that may have been missed."""
         for context in channel.heard_in(contexts):
             if change is not Change.RESOURCE:
-                for listener in tuple(context.lists):
-                    self._tell(listener, None)
+                for listener in context.lists:
+                    listener.tell(None)
             if change is not Change.LIST:
-                self._relay_uri(channel.voice.mapping, context, uri)
-
-    def _relay_uri(self, mapping: Mapping, context: _Context, uri: str | None) -> None:
-        for native in list(context.uris) if uri is None else concerned(uri, context.uris):
-            for listener, spelt in tuple(context.uris.get(native, {}).items()):
-                if uri is None or native == uri:
-                    for each in spelt:
-                        self._tell(listener, each)
-                elif (public := mapping.public(uri)) is not None:
-                    self._tell(listener, public)
-
-    def _tell(self, listener: Listener, notice: Notice) -> None:
-        if not listener.dropped and not listener.tell(notice):
-            _log.warning("a listener is given up: it does not take what it is told")
-            self.close(listener)
-            self._metrics.listener_dropped(SLOW)
-            listener.give_up(SLOW)
+                _relay_uri(channel.voice.mapping, context, uri)
 
     # Listeners.
 
@@ -244,6 +225,10 @@ class Hub:
             ),
         )
 
+    def knows(self, uri: str) -> bool:
+        """Whether an upstream has the prefix of this URI."""
+        return self._router.route(uri) is not None
+
     def open(self, wanted: Wanted, caller: Caller, wake: Callable[[], None]) -> Listener:
         """Begin to listen; the arguments are those of `Listener`."""
         listener = Listener(wanted, caller, wake)
@@ -256,6 +241,13 @@ class Hub:
         if listener in self._listeners:
             self._leave(listener)
             self._weight -= _weight(listener.wanted)
+
+    def change(self, listener: Listener, wanted: Wanted) -> None:
+        """Let it want something else from now on."""
+        self._leave(listener)
+        self._weight += _weight(wanted) - _weight(listener.wanted)
+        listener.become(wanted)
+        self._join(listener)
 
     def _join(self, listener: Listener) -> None:
         routes = self._routes(listener.wanted, listener.caller)
@@ -307,6 +299,15 @@ class Hub:
                 channel.voice.want(context.caller, wanted)
             if not wanted:
                 del channel.contexts[partition]
+
+
+def _relay_uri(mapping: Mapping, context: _Context, uri: str | None) -> None:
+    """Tell of one resource whoever wants it or what it is a part of, or of all that anybody wants."""
+    for native in context.uris if uri is None else concerned(uri, context.uris):
+        part = None if uri is None or native == uri else mapping.public(uri)
+        for listener, spelt in context.uris[native].items():
+            for each in spelt:
+                listener.tell(each, part)
 
 
 def _weight(wanted: Wanted) -> int:

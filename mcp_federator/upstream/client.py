@@ -24,7 +24,7 @@ from mcp_federator.federation.partition import Credentials
 from mcp_federator.federation.prefix import Mapping
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Answer, Caller, Era, Hint, Method, Query, Scope
+from mcp_federator.model import ANYONE, Answer, Caller, Era, Hint, Method, Offers, Query, Scope, Wanted
 from mcp_federator.protocol import legacy, modern
 from mcp_federator.protocol.era import is_doubtful, is_session_lost
 from mcp_federator.protocol.modern import Discovered
@@ -169,9 +169,9 @@ class Client:
         await self._introduction.close()
         await self._transport.close()
 
-    async def probe(self) -> Discovered:
+    async def probe(self, caller: Caller = ANYONE) -> Discovered:
         """Ask the upstream now what it is; raises `UpstreamFailure`."""
-        known = await self._in_time(self._discovery.probe(ANYONE, self._deadline()), "probe")
+        known = await self._in_time(self._discovery.probe(caller, self._deadline()), "probe")
         return self._askable(known)
 
     def forget(self) -> None:
@@ -183,6 +183,18 @@ class Client:
         self._door.adopt(max_ttl)
         self._discovery.max_life = max_ttl
         self._resolver.lists = lists
+
+    def want(self, caller: Caller, wanted: Wanted) -> None:
+        """What this caller's context wants to hear of from now on; lists are told of unasked."""
+
+    @property
+    def offers(self) -> Offers | None:
+        """What the upstream tells of by itself; None until a probe has told."""
+        known = self._discovery.known
+        if known is None:
+            return None
+        legacy = known.era is Era.LEGACY and known.discovered is not None
+        return Offers(lists=legacy and known.discovered is not None and known.discovered.list_changed)
 
     @property
     def completes(self) -> bool | None:

@@ -24,7 +24,7 @@ from mcp_federator.federation.partition import Credentials
 from mcp_federator.federation.prefix import Mapping
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Answer, Caller, Era, Hint, Method, Query, Scope
+from mcp_federator.model import ANYONE, Answer, Caller, Era, Hint, Method, Offers, Query, Scope, Wanted
 from mcp_federator.protocol.jsonrpc import ErrorObject, Reply
 from mcp_federator.protocol.modern import Discovered
 from mcp_federator.protocol.vocabulary import Code
@@ -153,7 +153,7 @@ class Repository:
         finally:
             await self._workers.close()
 
-    async def probe(self) -> Discovered:
+    async def probe(self, caller: Caller = ANYONE) -> Discovered:  # noqa: ARG002 - a client's signature
         """What it is; there is nothing to ask."""
         return Discovered(versions=(), resources=True)
 
@@ -166,6 +166,14 @@ class Repository:
     def forget(self) -> None:
         """The list changed: what was learnt from it for resolution is void."""
         self._resolver.forget()
+
+    def want(self, caller: Caller, wanted: Wanted) -> None:
+        """What this caller's context wants to hear of from now on; it tells of nothing yet."""
+
+    @property
+    def offers(self) -> Offers:
+        """What it tells of by itself."""
+        return Offers()
 
     @property
     def completes(self) -> bool:

@@ -91,10 +91,8 @@ def test_H32_a_storm_costs_little_and_its_last_change_is_told() -> None:
         docs, quiet = Speaker(), Speaker("quiet")
         hub = hub_of(docs, quiet)
         steps: list[list[object]] = [[] for _ in range(50)]
-        listeners = [
+        for number, taken in enumerate(steps):
             listening(hub, "docs+x://1", lists=number % 2 == 0, steps=taken)
-            for number, taken in enumerate(steps)
-        ]
         for _ in range(500):
             docs.say(hub)
             await asyncio.sleep(1 / 500)
@@ -104,7 +102,6 @@ def test_H32_a_storm_costs_little_and_its_last_change_is_told() -> None:
         assert quiet.invalidated == []
         for number, taken in enumerate(steps):
             assert taken == ([None] * len(docs.invalidated) if number % 2 == 0 else [])
-        assert all(listener.dropped == "" for listener in listeners)
 
     run(check())
 
@@ -297,32 +294,49 @@ def test_an_upstream_that_cannot_be_asked_is_left_out() -> None:
     run(check())
 
 
-def test_a_listener_that_takes_nothing_is_given_up_and_the_others_are_not() -> None:
-    """What it may be told is bounded; it is counted, it is woken, and nothing is wanted for it any more."""
+def test_what_waits_for_a_listener_is_bounded_and_nothing_is_lost() -> None:
+    """Where parts become too many, what was asked for stands for the rest of them; nobody else notices."""
 
     async def check() -> None:
         docs = Speaker()
         hub = hub_of(docs)
-        wakes: list[str] = []
-        slow = hub.open(wanted("docs+x://"), Caller(), lambda: wakes.append("slow"))
+        slow = listening(hub, "docs+x://", "docs+y://", lists=True)
         steps: list[object] = []
-        quick = listening(hub, "docs+x://", steps=steps)
-        for number in range(2049):
+        listening(hub, "docs+x://", steps=steps)
+        for number in range(1200):
             docs.say(hub, RESOURCE, f"x://{number}")
             await asyncio.sleep(1)
-        assert slow.dropped == "slow"
+        docs.say(hub, RESOURCE, "y://1")
+        docs.say(hub)
+        parts: list[str | None] = [f"docs+x://{number}" for number in range(1024)]
+        assert slow.take() == [*parts, "docs+x://", "docs+y://", None]
+        assert len(steps) == 1200
         assert slow.take() == []
-        assert wakes == ["slow", "slow"]
-        assert (quick.dropped, len(steps), len(hub)) == ("", 2049, 1)
-        text = hub._metrics.render()[0].decode()
-        assert 'mcp_federator_listeners_dropped_total{reason="slow"} 1.0' in text
-        assert "mcp_federator_listeners 1.0" in text
-        hub.close(slow)
-        hub.close(quick)
-        await turn()
-        assert docs.wants == {}
 
-    run(check())
+    after(check())
+
+
+def test_a_listener_may_change_what_it_wants() -> None:
+    """What it has not taken of what it wants no more is forgotten."""
+
+    async def check() -> None:
+        docs = Speaker()
+        hub = hub_of(docs)
+        wakes: list[int] = []
+        listener = hub.open(wanted("docs+x://1"), Caller(), lambda: wakes.append(1))
+        docs.say(hub, RESOURCE, "x://1")
+        hub.change(listener, wanted("docs+x://2"))
+        assert listener.take() == []
+        for uri in ("x://1", "x://2"):
+            docs.say(hub, RESOURCE, uri)
+        assert listener.take() == ["docs+x://2"]
+        assert wakes == [1, 1]
+        await turn()
+        assert docs.wanted == [(b"", wanted("x://2"))]
+        hub.close(listener)
+        assert hub._weight == 0
+
+    after(check())
 
 
 def test_wishes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
