@@ -294,6 +294,7 @@ class Federation:
 
     async def close(self) -> None:
         """End all work and all connections."""
+        self.hub.end()
         for task in tuple(self._retiring):
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)

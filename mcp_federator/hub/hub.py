@@ -242,6 +242,13 @@ class Hub:
             self._leave(listener)
             self._weight -= _weight(listener.wanted)
 
+    def end(self) -> None:
+        """Let all who listen know that nothing will be told any more."""
+        for listener in tuple(self._listeners):
+            self.close(listener)
+            listener.end()
+        self._tell_wishes()
+
     def change(self, listener: Listener, wanted: Wanted) -> None:
         """Let it want something else from now on."""
         self._leave(listener)

@@ -23,12 +23,16 @@ class Listener:
     Args:
         wanted: what it wants to hear of, in public URIs.
         caller: who it is.
-        wake: is called when there is something to take; must not call the hub.
+        wake: is called when there is something to take, or nothing any more; must not call the hub.
+
+    Attributes:
+        over: nothing is told any more.
     """
 
     def __init__(self, wanted: Wanted, caller: Caller, wake: Callable[[], None]) -> None:
         self.wanted = wanted
         self.caller = caller
+        self.over = False
         self._wake = wake
         self._waiting: dict[Notice, None] = {}
 
@@ -46,6 +50,11 @@ class Listener:
         """What it was told since it took something last, in order."""
         waiting, self._waiting = self._waiting, {}
         return list(waiting)
+
+    def end(self) -> None:
+        """Nothing is told any more."""
+        self.over = True
+        self._wake()
 
     def become(self, wanted: Wanted) -> None:
         """It wants something else from now on."""
