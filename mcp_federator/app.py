@@ -71,7 +71,7 @@ class App:
         self._metrics = Metrics(__version__)
         self._request_log = RequestLog(server.log.format, server.log.level)
         self._places = InFlight(server.max_in_flight)
-        self._federation = Federation(config, self._metrics, clock, self._places)
+        self._federation = Federation(config, self._metrics, clock, self._places, subscribes=True)
         self._endpoint = Endpoint(
             self._federation,
             server,

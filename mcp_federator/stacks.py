@@ -35,7 +35,7 @@ from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
 from mcp_federator.hub import Hub, Voice
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Change, Event, Method
+from mcp_federator.model import Change, Event, Method, Wanted
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
 from mcp_federator.upstream.repository import AnyClient, Repository, opened
@@ -88,6 +88,7 @@ class Federation:
         metrics: counts what happens.
         clock: seconds, never going back.
         places: see `Federator`.
+        subscribes: upstreams are listened to for the sake of what is kept of them (`cache.subscribe`).
 
     Attributes:
         federator: the source over all upstreams; another one after a reload.
@@ -104,6 +105,8 @@ class Federation:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         places: AbstractContextManager[object] = _NO_BOUND,
+        *,
+        subscribes: bool = False,
     ) -> None:
         self._first = config
         self.hub = Hub(metrics)
@@ -116,6 +119,7 @@ class Federation:
         self._budget = Budget(config.server.max_response_bytes_in_flight)
         self._slots = Slots(config.server.max_in_flight)
         self._places = places
+        self._subscribes = subscribes
         self._stacks: dict[str, Stack] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         metrics.watch_cache(lambda: (self._memory.bytes, self._memory.entries, self._memory.evictions))
@@ -171,6 +175,12 @@ class Federation:
         for name, stack in stacks.items():
             if old_stacks.get(name) is not stack:
                 await stack.client.start()
+                self._subscribe(stack)
+
+    def _subscribe(self, stack: Stack) -> None:
+        """Listen on behalf of the cache: of nobody, for a caller's credentials are for his own requests."""
+        if self._subscribes and stack.settings.cache.subscribe and not stack.settings.forward:
+            self.hub.keep(stack.voice, Wanted(lists=True))
 
     async def _build(self, name: str, settings: Upstream, cache: Cache, lists: Lists) -> Stack:
         mapping = UriMapping(name, settings.prefix, settings.native_prefix)

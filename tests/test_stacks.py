@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from mcp_federator.config import Cache, Config, Duration, Lists, Log, Server, Upstream
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Method, Query
+from mcp_federator.model import ANYONE, Method, Query, Wanted
 from mcp_federator.stacks import Federation, _identity, load, needs_restart
 from mcp_federator.upstream.client import Client
 from tests.instruments.house import configured
@@ -208,3 +208,29 @@ def test_an_upstream_is_another_when_it_is_elsewhere(one: Upstream, other: Upstr
 def test_an_identity_does_not_give_a_secret_away(settings: Upstream) -> None:
     """Where a secret may be a part of it, nobody can try secrets on it who has not our key."""
     assert _identity("a", settings, b"mapping", b"key") != _identity("a", settings, b"mapping", b"other")
+
+
+@pytest.mark.parametrize(
+    ("subscribes", "settings", "kept"),
+    [
+        (True, {}, Wanted(lists=True)),
+        (True, {"cache": {"subscribe": False}}, None),
+        (True, {"forward": ["authorization"]}, None),
+        (False, {}, None),
+    ],
+    ids=["yes", "configured not to", "credentials of callers", "not for a moment"],
+)
+def test_the_cache_listens_on_behalf_of_nobody(
+    subscribes: bool, settings: dict[str, object], kept: Wanted | None
+) -> None:
+    """To each upstream, unless it is told who asks; what a command makes for the moment listens to nobody."""
+    first = configured({"a": {"url": "http://127.0.0.1:9/", **settings}})
+
+    async def check() -> None:
+        federation = Federation(first, Metrics("0"), subscribes=subscribes)
+        await federation.apply(first)
+        contexts = federation.hub._channels["a"].contexts
+        assert [context.wanted for context in contexts.values()] == ([] if kept is None else [kept])
+        await federation.close()
+
+    asyncio.run(check())

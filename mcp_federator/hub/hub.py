@@ -26,7 +26,7 @@ from mcp_federator.federation.prefix import Mapping, Router
 from mcp_federator.hub.listener import Listener
 from mcp_federator.hub.pace import Contexts, Pace
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Caller, Change, Event, Offers, Wanted
+from mcp_federator.model import ANYONE, Caller, Change, Event, Offers, Wanted
 
 KNOW_SECONDS: Final = 1.0
 """How long somebody who begins to listen waits for an upstream of which nothing is known yet."""
@@ -68,6 +68,8 @@ class _Context:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
+        self.kept = Wanted()
+        """What the cache wants besides."""
         self.lists: dict[Listener, None] = {}
         self.uris: dict[str, dict[Listener, tuple[str, ...]]] = {}
         """Native URI -> who wants it -> how he spelt it."""
@@ -76,7 +78,8 @@ class _Context:
 
     @property
     def wanted(self) -> Wanted:
-        return Wanted(bool(self.lists), frozenset(self.uris))
+        kept = self.kept
+        return Wanted(bool(self.lists) or kept.lists, frozenset(self.uris) | kept.uris)
 
     def join(self, listener: Listener, spellings: Spellings) -> None:
         self.caller = listener.caller
@@ -143,6 +146,7 @@ class Hub:
         come = [channel for name, channel in new.items() if old.get(name) is not channel]
         for channel in gone:
             channel.pace.flush()
+            self._keep(channel, Wanted())
         listeners = list(self._listeners)
         for listener in listeners:
             self._leave(listener)
@@ -160,6 +164,20 @@ class Hub:
             for listener in listeners:
                 if listener.wanted.lists:
                     listener.tell(None)
+
+    def keep(self, voice: Voice, wanted: Wanted) -> None:
+        """What the cache before an upstream in force wants to hear of from now on, in native URIs."""
+        channel = self._channels.get(voice.name)
+        if channel is not None and channel.voice is voice:
+            self._keep(channel, wanted)
+
+    def _keep(self, channel: _Channel, wanted: Wanted) -> None:
+        partition = channel.voice.partition(ANYONE)
+        context = channel.contexts.get(partition)
+        if context is None:
+            context = channel.contexts[partition] = _Context(ANYONE)
+        context.kept = wanted
+        self._wishes_changed(((channel, partition, {}),))
 
     @property
     def offers(self) -> Offers:

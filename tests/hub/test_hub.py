@@ -383,6 +383,38 @@ def test_listeners_follow_a_reload() -> None:
     run(check())
 
 
+def test_what_the_cache_wants_is_wanted_beside_what_listeners_want() -> None:
+    """On behalf of nobody in particular; nobody is told of it."""
+
+    async def check() -> None:
+        docs = Speaker(forwards=True)
+        hub = hub_of(docs)
+        hub.keep(docs.voice, wanted("x://1", lists=True))
+        listener = listening(hub, "docs+x://2")
+        await turn()
+        assert docs.wanted == [(b"nobody", wanted("x://1", "x://2", lists=True))]
+        docs.say(hub)
+        docs.say(hub, RESOURCE, "x://1")
+        assert listener.take() == []
+        assert [event.change for event in docs.invalidated] == [LIST, RESOURCE]
+        hub.close(listener)
+        hub.keep(docs.voice, wanted("x://3"))
+        await turn()
+        assert docs.wants == {b"nobody": wanted("x://3")}
+        hub.adopt([docs.voice])
+        await turn()
+        assert len(docs.wanted) == 2
+        other = Speaker()
+        hub.adopt([other.voice])
+        await turn()
+        assert (docs.wants, other.wants) == ({}, {})
+        hub.keep(docs.voice, wanted("x://3"))
+        await turn()
+        assert docs.wants == {}
+
+    after(check())
+
+
 @pytest.mark.parametrize(
     ("names", "told"),
     [(["docs", "more"], []), (["docs"], [None]), (["docs", "more", "new"], [None])],
