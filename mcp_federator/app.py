@@ -32,7 +32,7 @@ from mcp_federator.errors import ConfigError
 from mcp_federator.federation.partition import DEFAULT_CREDENTIAL_HEADERS
 from mcp_federator.metrics import Metrics
 from mcp_federator.request_log import RequestLog
-from mcp_federator.stacks import Federation, needs_restart
+from mcp_federator.stacks import Federation, needs_restart, redis_of
 
 WATCH_SECONDS: Final = 2.0
 """How often the configuration's files are read again.  They are polled, since a ConfigMap changes by swapping
@@ -71,7 +71,10 @@ class App:
         self._metrics = Metrics(__version__)
         self._request_log = RequestLog(server.log.format, server.log.level)
         self._places = InFlight(server.max_in_flight)
-        self._federation = Federation(config, self._metrics, clock, self._places, subscribes=True)
+        self._redis = redis_of(config, self._metrics, clock)
+        self._federation = Federation(
+            config, self._metrics, clock, self._places, self._redis, subscribes=True
+        )
         self._endpoint = Endpoint(
             self._federation,
             server,
@@ -108,6 +111,9 @@ class App:
             await admin.take(taken)
             # From here to the very end: a signal must not orphan a process that was started.
             closing.enter_context(self._signals())
+            if self._redis is not None:
+                closing.push_async_callback(self._redis.close)
+                self._redis.start()
             closing.push_async_callback(self._federation.close)
             closing.push_async_callback(self._endpoint.close)
             await self._federation.apply(self._config)

@@ -30,7 +30,7 @@ from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
 from mcp_federator.form import Form
 from mcp_federator.metrics import Metrics
-from mcp_federator.stacks import Federation, load
+from mcp_federator.stacks import Federation, invalidate, load, redis_of
 from mcp_federator.terminal import ask_line, leave_streams, open_streams, print_table, remark
 from mcp_federator.upstream.repository import AnyClient
 
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (server.host)")
     serve.add_argument("--port", type=int, help="port of the endpoint (server.port)")
     serve.add_argument("--admin-port", type=int, help="port of the admin listener (server.admin_port)")
+    serve.add_argument("--redis", metavar="URL", help="Redis that processes share (cache.redis.url)")
     serve.add_argument("--log-format", choices=("text", "json"), help="form of log lines (server.log.format)")
 
     check = command("check", _check, "Read the configuration, then probe and count each upstream.")
@@ -156,6 +157,15 @@ def _parser() -> argparse.ArgumentParser:
             asking, *(("URI or NAME=URL", "a resource, or an upstream") if name == "listen" else ())
         )
         asking.add_argument("--json", action="store_true", help="print what the server gave, as JSON")
+
+    forget = command(
+        "invalidate", _invalidate, "Make all processes that share a Redis fetch anew what they keep."
+    )
+    forget.add_argument("-c", "--config", type=Path, metavar="FILE", required=True, help="as they serve it")
+    forget.add_argument("--redis", metavar="URL", help="Redis that they share (cache.redis.url)")
+    forget.add_argument("upstream", metavar="UPSTREAM", help="the name of an upstream")
+    forget.add_argument("uri", nargs="?", metavar="URI", help="one resource, as clients see it")
+    forget.set_defaults(upstreams=[])
 
     command("schema", _schema, "Print the JSON Schema of the configuration.")
     command("version", _version, "Print the version.")
@@ -232,6 +242,7 @@ def _served(options: argparse.Namespace) -> Config:
     return config.with_options(
         msgspec.structs.replace(given, server=server),
         {key: value for key, value in keys.items() if value is not None},
+        redis=options.redis,
     )
 
 
@@ -257,6 +268,8 @@ def _check(options: argparse.Namespace) -> int:
     rows: list[_Row] = []
 
     async def check() -> None:
+        # It is not asked: that it cannot be reached is no mistake in the configuration.
+        redis_of(given, Metrics(__version__), time.monotonic)
         federation = Federation(given, Metrics(__version__))
         try:
             await federation.apply(given)
@@ -479,6 +492,13 @@ def _hints(given: Page[Any] | ReadResult) -> str:
     """Of a server it is what the server says; a federator made for the moment speaks for itself."""
     told_by_caches = f", Cache-Status: {given.cache_status}" if given.cache_status else ""
     return f"ttlMs {given.ttl_ms}, {given.cache_scope}{told_by_caches}"
+
+
+def _invalidate(options: argparse.Namespace) -> int:
+    log.configure("text", "error")
+    given = config.with_options(_config_of(options), {}, redis=options.redis)
+    _run(invalidate(given, options.upstream, options.uri))
+    return 0
 
 
 def _schema(_: argparse.Namespace) -> int:

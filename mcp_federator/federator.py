@@ -23,10 +23,11 @@ from typing import Final
 import msgspec
 
 from mcp_federator import config
+from mcp_federator.deadline import until
 from mcp_federator.errors import McpError, Reason, UpstreamError, UpstreamFailure
 from mcp_federator.federation import merge, prefix
 from mcp_federator.federation.cursor import CompositeCursor, Seal
-from mcp_federator.federation.memo import SECONDS, Copies, Memo, Memos, Peek, Step
+from mcp_federator.federation.memo import SECONDS, Copies, Memo, Memos, Peek, Step, Still
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Answer, Caller, Method, Query, Source
@@ -64,7 +65,7 @@ class Member(msgspec.Struct, frozen=True):
         identity: 32 bytes that say which server it is, equal on every replica.
         required: a list without it is an error.
         list_scope: `cache.list_scope`.
-        peek: see `memo.Peek`; None where the source keeps no copies.
+        peek, still: see `memo`; None where the source keeps no copies.
         drop_pages: forgets the copies of a list's pages that are kept of this upstream.
         completes: whether it completes arguments, as far as that is known; None where nobody does.
     """
@@ -76,6 +77,7 @@ class Member(msgspec.Struct, frozen=True):
     required: bool = False
     list_scope: merge.ListScope = "auto"
     peek: Peek | None = None
+    still: Still | None = None
     drop_pages: Callable[[Method], None] | None = None
     completes: Callable[[], bool | None] | None = None
 
@@ -189,12 +191,12 @@ class Federator:
     async def _read(self, member: Member, query: Query, caller: Caller, uri: str) -> Answer:
         """Answer a read or completion that no copy answers; `uri` is the public one, as asked."""
         try:
-            with self._places:
-                async with asyncio.timeout(self._request_timeout):
-                    return await member.source.fetch(query, caller)
+            late = asyncio.get_running_loop().time() + self._request_timeout
+            with self._places, until(late):
+                return await member.source.fetch(query, caller)
         except TimeoutError:
-            late = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
-            raise told(late) from late
+            failure = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
+            raise told(failure) from failure
         except UpstreamFailure as failure:
             raise told(failure) from failure
         except UpstreamError as error:
@@ -276,14 +278,14 @@ class Federator:
             uncached: dict[merge.Ask, Query] = {}
             for ask in asks:
                 part = Query(query.method, None, ask.cursor, None, query.refresh)
-                peek = None if query.refresh else self._members[ask.upstream].peek
+                member = self._members[ask.upstream]
                 copy = copies.get((ask.upstream, ask.cursor))
-                if copy is None and peek is not None:
-                    copy = peek(part, caller)
-                if copy is None or peek is None:
+                if copy is None and member.peek is not None and not query.refresh:
+                    copy = member.peek(part, caller)
+                if copy is None or member.still is None:
                     uncached[ask] = part
                 else:
-                    steps.append(Step(ask.upstream, peek, part, copy))
+                    steps.append(Step(ask.upstream, member.still, part, copy))
                     plan.answered(ask, copy)
             if uncached:
                 fetched = True

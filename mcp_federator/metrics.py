@@ -105,8 +105,12 @@ class Metrics(Collector):
         self._incomplete_reasons = _Words()
         self._restart_reasons = _Words()
         self._reload_results = _Words()
+        self._redis_errors: defaultdict[_Key, int] = defaultdict(int)
+        self._redis_seconds: defaultdict[_Key, _Histogram] = defaultdict(_Histogram)
+        self._redis_operations = _Words()
         self._cache: Callable[[], tuple[int, int, int]] | None = None
         self._listeners: Callable[[], int] | None = None
+        self._redis_up: Callable[[], bool] | None = None
         self._sessions: Callable[[], int] | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -137,6 +141,18 @@ class Metrics(Collector):
     def upstream_up(self, upstream: str, up: bool) -> None:
         """Say whether the upstream answered when it was asked last."""
         self._upstream_up[upstream,] = int(up)
+
+    def redis(self, operation: str, seconds: float | None, fault: str) -> None:
+        """Count one operation, how long it took where that is known, and whether it failed."""
+        key = (self._redis_operations.label(operation),)
+        if seconds is not None:
+            self._redis_seconds[key].observe(seconds)
+        if fault:
+            self._redis_errors[key] += 1
+
+    def watch_redis(self, up: Callable[[], bool]) -> None:
+        """Read whether Redis is of use when somebody scrapes."""
+        self._redis_up = up
 
     def upstream_info(self, upstream: str, era: str, version: str, transport: str) -> None:
         """Say what the upstream speaks; each upstream has one such series, the newest."""
@@ -269,6 +285,25 @@ class Metrics(Collector):
             ("upstream", "era", "version", "transport"),
             dict.fromkeys(self._upstream_info.values(), 1),
         )
+        if self._redis_up is not None:
+            yield _gauge(
+                "redis_up",
+                "1 if Redis answers and the other replicas are heard, else 0.",
+                (),
+                {(): int(self._redis_up())},
+            )
+            yield _counter(
+                "redis_errors",
+                "Operations on Redis that failed, and entries found there that could not be used.",
+                ("operation",),
+                self._redis_errors,
+            )
+            yield _histogram(
+                "redis_seconds",
+                "Time from asking Redis to its answer, or to giving up.",
+                ("operation",),
+                self._redis_seconds,
+            )
         yield _counter(
             "invalidations",
             "Events that made cached entries stale or gone.",

@@ -150,12 +150,12 @@ class Served(msgspec.Struct, frozen=True):
         tier: where the copy was, for HIT and STALE.
         fresh_for: seconds of life that remain, negative when stale; None where the answer is not a copy.
         found_stale: a stale copy was at hand when the query was sent upstream.
-        stored: the answer was admitted.
-        refreshed: sent upstream because the asker said so.
         detail: why a stale copy was served: `stale-if-error`, or `breaker`, `held`, `overloaded` where the
             upstream was not asked.
-        hits, misses: of a merged list, how many parts were copies and how many were not.
         upstreams: configured names of those the answer came from; for the log.
+        stored: the answer was admitted.
+        refreshed: sent upstream because the asker said so.
+        hits, misses: of a merged list, how many parts were copies and how many were not.
         beyond: what caches beyond us said of it (`Cache-Status`), where it comes straight from an upstream.
     """
 
@@ -163,12 +163,12 @@ class Served(msgspec.Struct, frozen=True):
     tier: Tier = Tier.NONE
     fresh_for: int | None = None
     found_stale: bool = False
+    detail: str = ""
+    upstreams: tuple[str, ...] = ()
     stored: bool = False
     refreshed: bool = False
-    detail: str = ""
     hits: int = 0
     misses: int = 0
-    upstreams: tuple[str, ...] = ()
     beyond: str = ""
 
 

@@ -22,10 +22,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mcp_federator import config
+from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
+from mcp_federator.cache.redis_tier import RedisTier
 from mcp_federator.config import Cache, Config, Lists, Server, Upstream
-from mcp_federator.errors import ConfigError
+from mcp_federator.errors import ConfigError, FederatorError
 from mcp_federator.federation.capabilities import capabilities
 from mcp_federator.federation.cursor import Seal
 from mcp_federator.federation.partition import Credentials
@@ -50,7 +52,7 @@ _NO_BOUND: Final = nullcontext()
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "server": Server.__struct_fields__,
-    "cache": ("memory", "client_refresh"),
+    "cache": ("memory", "client_refresh", "redis"),
 }
 """Keys, by section, that stay what they were when the process was started."""
 
@@ -88,6 +90,7 @@ class Federation:
         metrics: counts what happens.
         clock: seconds, never going back.
         places: see `Federator`.
+        redis: the tier that all replicas share, of the same configuration; None is none.
         subscribes: upstreams are listened to for the sake of what is kept of them (`cache.subscribe`).
 
     Attributes:
@@ -105,6 +108,7 @@ class Federation:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         places: AbstractContextManager[object] = _NO_BOUND,
+        redis: RedisTier | None = None,
         *,
         subscribes: bool = False,
     ) -> None:
@@ -112,7 +116,8 @@ class Federation:
         self.hub = Hub(metrics)
         self._metrics = metrics
         self._clock = clock
-        self._secrets = [secret.encode() for secret in config.server.secret] or [secrets.token_bytes(32)]
+        self._redis = redis
+        self._secrets = secrets_of(config) or [secrets.token_bytes(32)]
         self._seal = Seal(self._secrets)
         self._memory = MemoryStore(config.cache.memory, clock)
         self._scopes = ListScopes(config.cache.max_ttl)
@@ -144,7 +149,7 @@ class Federation:
                 except ConfigError as problem:
                     wrong.append(problem)
                     continue
-                undo.push_async_callback(stacks[name].client.close)
+                undo.push_async_callback(stacks[name].close)
             if wrong:
                 first, *more = wrong
                 source = str(config.files[0]) if config.files else ""
@@ -192,6 +197,15 @@ class Federation:
 
         def invalidate(event: Event) -> None:
             cached.invalidate(event)
+            forget(event)
+
+        def heard(event: Event) -> None:
+            forget(event)
+            # Others do not say in which context they heard it; so it may be told where there is but one.
+            if not credentials.forwards:
+                self.hub.heard_elsewhere(voice, event)
+
+        def forget(event: Event) -> None:
             if event.change is not Change.RESOURCE:
                 client.forget()
 
@@ -213,12 +227,14 @@ class Federation:
         cached = ReadThrough(
             client,
             name=name,
-            identity=identity,
+            identity=_identity_of_answers(identity, settings, self._secrets[0]),
             credentials=credentials,
             cache=cache,
             memory=self._memory,
             metrics=self._metrics,
             clock=self._clock,
+            redis=self._redis,
+            heard=heard,
         )
 
         def drop_pages(method: Method) -> None:
@@ -233,6 +249,7 @@ class Federation:
             required=settings.required,
             list_scope=settings.cache.list_scope,
             peek=cached.peek,
+            still=cached.still,
             drop_pages=drop_pages,
             completes=lambda: client.completes,
         )
@@ -244,6 +261,7 @@ class Federation:
             know=client.probe,
             partition=credentials.partition,
             invalidate=invalidate,
+            told=None if self._redis is None else self._redis.told,
         )
         return Stack(settings, client, cached, member, voice)
 
@@ -298,13 +316,14 @@ class Federation:
                     "entries": self._memory.entries,
                     "evictions": self._memory.evictions,
                 },
+                "redis": None if self._redis is None else self._redis.status(),
                 "requests": self._metrics.hit_rates(),
             },
         }
 
     async def close(self) -> None:
         """End all work and all connections."""
-        self.hub.end()
+        await self.hub.end()
         for task in tuple(self._retiring):
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)
@@ -313,6 +332,54 @@ class Federation:
         # All at once: each may take its time, to end sessions or a process.
         await asyncio.gather(*(stack.close() for stack in self._stacks.values()))
         self._stacks = {}
+
+
+def secrets_of(config: Config) -> list[bytes]:
+    """The configured secrets, the first one first."""
+    return [secret.encode() for secret in config.server.secret]
+
+
+def redis_of(config: Config, metrics: Metrics, clock: Callable[[], float]) -> RedisTier | None:
+    """The Redis tier of a configuration, not started yet; None where it has none.
+
+    Raises:
+        ConfigError: the URL cannot be used.
+    """
+    settings = config.cache.redis
+    return None if settings is None else RedisTier(settings, secrets_of(config), metrics, clock)
+
+
+async def invalidate(config: Config, name: str, uri: str | None) -> None:
+    """Make all that is kept of an upstream gone in all processes, or what is kept of one (public) URI.
+
+    Raises:
+        ConfigError: there is no Redis, no such upstream, or the URI is none of it.
+        FederatorError: Redis was not told.
+    """
+    redis = redis_of(config, Metrics(""), time.monotonic)
+    if redis is None:
+        raise ConfigError(
+            "cache.redis", "missing: only what processes share through it can be reached from outside"
+        )
+    settings = config.upstreams.get(name)
+    if settings is None:
+        raise ConfigError("", f"expected the name of an upstream: {', '.join(config.upstreams)}")
+    mapping = UriMapping(name, settings.prefix, settings.native_prefix)
+    native = None if uri is None else mapping.native(uri)
+    if uri is not None and native is None:
+        raise ConfigError("", f"expected a URI of {name} as clients see it: {mapping.prefix}...")
+    key = secrets_of(config)[0]
+    identity = _identity_of_answers(_identity(name, settings, mapping.fingerprint, key), settings, key)
+    shared = redis.share(name, identity, config.cache, Generations())
+    try:
+        if native is None:
+            shared.invalidate_all()
+        else:
+            shared.invalidate(Event(name, Change.RESOURCE, native))
+        if not await redis.told():
+            raise FederatorError(f"Redis was not told: {redis.failing or 'no answer'}")
+    finally:
+        await redis.close()
 
 
 def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> bytes:
@@ -331,6 +398,20 @@ def _identity(name: str, settings: Upstream, fingerprint: bytes, key: bytes) -> 
     # Options that a program gives may be no JSON; then they are as good as their `repr`.
     place = msgspec.json.encode((name, where, fingerprint.hex()), order="deterministic", enc_hook=repr)
     return hmac.digest(key, place, "sha256")
+
+
+def _identity_of_answers(identity: bytes, settings: Upstream, key: bytes) -> bytes:
+    """The same for configurations that give the same callers the same answers, here and on other replicas.
+
+    Other credentials of ours, or another judgement of hints, make other answers.  Secrets stand among them:
+    they go in under our own key.
+    """
+    shaping = (
+        *(settings.headers, settings.forward, settings.credential_headers),
+        *(settings.client_capabilities, settings.cache),
+    )
+    told = msgspec.json.encode(shaping, order="deterministic", enc_hook=repr)
+    return hmac.digest(key, identity + told, "sha256")
 
 
 def needs_restart(running: Config, new: Config) -> list[str]:

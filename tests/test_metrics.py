@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -49,6 +50,8 @@ def use_everything(metrics: Metrics) -> None:
     metrics.watch_cache(lambda: (1024, 3, 1))
     metrics.watch_listeners(lambda: 1)
     metrics.watch_sessions(lambda: 2)
+    metrics.watch_redis(lambda: True)
+    metrics.redis("look", 0.001, "timeout")
 
 
 def test_a_request_is_counted_by_method_era_and_status() -> None:
@@ -230,6 +233,31 @@ def test_the_content_type_is_the_whole_header_value() -> None:
     """The scraper is told format, version and charset."""
     _, content_type = Metrics("1").render()
     assert re.fullmatch(r"text/plain; version=[0-9.]+; charset=utf-8", content_type)
+
+
+def test_an_operation_on_redis_is_timed_and_its_failures_are_counted() -> None:
+    """What was found and cannot be used took no time of its own; without Redis there is no series."""
+    metrics = Metrics("1")
+    assert not [name for name in scrape(metrics) if "redis" in name]
+    up = True
+    metrics.watch_redis(lambda: up)
+    metrics.redis("look", 0.002, "")
+    metrics.redis("look", 0.3, "timeout")
+    metrics.redis("entry", None, "foreign")
+    found = scrape(metrics)
+    assert {sample.value for sample in found["mcp_federator_redis_up"].samples} == {1}
+    errors = {
+        sample.labels["operation"]: sample.value for sample in _totals(found["mcp_federator_redis_errors"])
+    }
+    assert errors == {"look": 1, "entry": 1}
+    counts = [one for one in found["mcp_federator_redis_seconds"].samples if one.name.endswith("_count")]
+    assert {(one.labels["operation"], one.value) for one in counts} == {("look", 2)}
+    up = False
+    assert {sample.value for sample in scrape(metrics)["mcp_federator_redis_up"].samples} == {0}
+
+
+def _totals(family: Any) -> list[Any]:
+    return [sample for sample in family.samples if sample.name.endswith("_total")]
 
 
 def test_docs_metrics_names_every_metric_and_no_other() -> None:

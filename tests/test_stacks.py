@@ -99,7 +99,7 @@ def test_a_key_is_in_force_or_needs_a_restart(section: str, key: str) -> None:
         return needs_restart(first, new), federation.config
 
     named, in_force = asyncio.run(check())
-    fixed = section == "server" or key in {"memory", "client_refresh"}
+    fixed = section == "server" or key in {"memory", "client_refresh", "redis"}
     assert named == ([f"{section}.{key}"] if fixed else [])
     assert in_force == (first if fixed else new)
 

@@ -112,9 +112,17 @@ class Copies:
         epoch_end = inf if epoch is generations.epoch else generations.epoch_end(epoch)
         return freshness.life(entry, self._clock(), generations.of(query), epoch_end)
 
-    def entry(self, answer: Answer, stamp: Stamp) -> Entry:
-        """A complete answer that has just come, as an entry; `stamp` was read before its fetch."""
-        fresh_until = self._clock() + freshness.clamp(answer.hint.ttl_ms, self._max_ttl) / 1000
+    def entry(
+        self, answer: Answer, stamp: Stamp, *, left: float | None = None, longest: float = inf
+    ) -> Entry:
+        """A complete answer that has just come, as an entry; `stamp` was read before its fetch.
+
+        `left` is its life in seconds where that is known better than by its hint, none when stale; `longest`
+        is for how many seconds it may count as fresh at most.
+        """
+        if left is None:
+            left = freshness.clamp(answer.hint.ttl_ms, self._max_ttl) / 1000
+        fresh_until = self._clock() + min(left, longest)
         ties = self.generations.ties(answer.uris, stamp)
         return Entry(
             scope=answer.hint.scope,

@@ -65,6 +65,19 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
             served,
         )
 
+    def gave(self, answer: Answer) -> bool:
+        """Whether an answer was made of this copy, or of one that says the same.
+
+        All empty bodies are one object, so everything else is compared as well.
+        """
+        return (
+            self.body is answer.body
+            and self.next_cursor == answer.next_cursor
+            and self.extra == answer.extra
+            and self.meta == answer.meta
+            and self.scope is answer.hint.scope
+        )
+
     def cost(self) -> int:
         """Bytes of memory the entry takes while it is kept, all told."""
         return (

@@ -33,8 +33,9 @@ def life(entry: Entry, now: float, generation: bytes, epoch_end: float) -> float
     """
     if entry.generation != generation:
         return GONE
-    left = min(entry.fresh_until, epoch_end) - now
-    return left if left > entry.fresh_until - entry.keep_until else GONE
+    end = entry.fresh_until
+    left = (end if end <= epoch_end else epoch_end) - now  # noqa: FURB136 - on a hit `min` is a third of this
+    return left if left > 0 or left > end - entry.keep_until else GONE
 
 
 def remaining_ms(left: float) -> int:

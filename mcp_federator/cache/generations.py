@@ -103,11 +103,15 @@ class Generations:
         for method in methods:
             self._lists[method] = _new()
 
-    def gap(self, now: float) -> None:
-        """Changes may have been missed: the epoch ends."""
+    def gap(self, end: float) -> None:
+        """Changes may have been missed: the epoch ends, and those before it end no later.
+
+        `end` is now, or a time to come, by which what is kept must have been fetched anew.
+        """
         if len(self._ended) >= MAX_EPOCHS:
             del self._ended[next(iter(self._ended))]
-        self._ended[self.epoch] = now
+        self._ended = {epoch: min(at, end) for epoch, at in self._ended.items()}
+        self._ended[self.epoch] = end
         self.epoch = _new()
 
     def _of_slot(self, slot: int) -> bytes:

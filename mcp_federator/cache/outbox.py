@@ -44,6 +44,9 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
     def waits(self, upstream: str) -> bool:
         """Whether there is a change of this upstream that Redis has not been told."""
         return upstream in self._waiting

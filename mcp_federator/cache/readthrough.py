@@ -2,7 +2,7 @@
 
 The order of a look-up (design, section 6): a fresh public copy; a fresh copy of the caller's partition; then
 a flight, which looks once more, because another may have landed between its start and its first step; then
-the upstream.  `peek` is the first two and has no way to wait.
+Redis, if it is there; then the upstream.  `peek` is the first two and has no way to wait.
 
 Who may take what a flight brings.  Until an answer is known to be public, each partition flies alone.  Once
 it is, all share a flight, and a follower from another partition than the leader's takes only a complete
@@ -13,24 +13,31 @@ What may not come in: merging, rewriting, retries, the protocol's bytes.
 
 Hazards:
 - Between a look and a start, and between an upstream's answer and its admission, nothing may be awaited.
-- An answer is judged by the generation that was read before its fetch, never by the present one.
+- An answer is judged by the generation that was read before its fetch, never by the present one; so is one
+  that was found in Redis, for Redis may not have heard of the change.
+- A lease of Redis is ended on every path, or other replicas wait for this one in vain.
 - An error that a flight brings is one object for all its waiters: nobody may change it.
 - Each query is counted exactly once, whichever way it ends.
 """
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from mcp_federator.cache import freshness
+from mcp_federator.cache import shared as shared_tier
 from mcp_federator.cache.copies import Copies, Found, Place
 from mcp_federator.cache.entry import Entry
 from mcp_federator.cache.flight import Flight, Flights, Grounded
 from mcp_federator.cache.generations import Stamp
 from mcp_federator.cache.key import Key
 from mcp_federator.cache.memory_store import MemoryStore
+from mcp_federator.cache.notice import Kind, Notice
+from mcp_federator.cache.redis_tier import RedisTier
+from mcp_federator.cache.shared import Lease, Look, Shared
 from mcp_federator.config import Cache
 from mcp_federator.errors import McpError, Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
@@ -79,6 +86,8 @@ class Landing(msgspec.Struct, frozen=True):
         look_again: the upstream was not asked; there is a fresh copy by now.
         stored: the answer was admitted.
         found_stale: a stale copy was at hand when the upstream was asked.
+        tier: where the answer was found; it was asked of the upstream where it is none.
+        spare: a stale copy in Redis, which may stand in for the failure.
     """
 
     entry: Entry | None = None
@@ -86,6 +95,8 @@ class Landing(msgspec.Struct, frozen=True):
     look_again: bool = False
     stored: bool = False
     found_stale: bool = False
+    tier: Tier = Tier.NONE
+    spare: Entry | None = None
 
     @property
     def for_anyone(self) -> bool:
@@ -101,12 +112,14 @@ class ReadThrough(Source):
     Args:
         source: the upstream; answers in public URIs with a normalised hint.
         name: the upstream's, for metrics and failures.
-        identity: a digest of the upstream's name, place and mapping.
+        identity: a digest of the upstream's name, place and mapping, and of what else makes its answers.
         credentials: tells partitions and variants apart.
         cache: `max_ttl` and `stale_if_error` are used here.
         memory: the tier in this process, shared by all upstreams.
         metrics: where outcomes are counted.
         clock: seconds, never backwards; the same as the store's.
+        redis: the tier that all replicas share; None is none.
+        heard: is told of changes that other replicas declared, once they hold here.
     """
 
     def __init__(
@@ -120,6 +133,8 @@ class ReadThrough(Source):
         memory: MemoryStore,
         metrics: Metrics,
         clock: Callable[[], float],
+        redis: RedisTier | None = None,
+        heard: Callable[[Event], None] = lambda _: None,
     ) -> None:
         self._source = source
         self._name = name
@@ -134,6 +149,10 @@ class ReadThrough(Source):
         self._clock = clock
         self._flights: Flights[Landing] = Flights()
         self._refreshes = _Refreshes()
+        self._heard = heard
+        self._shared: Shared | None = None
+        if redis is not None:
+            self._shared = redis.share(name, identity, cache, self._generations, self._hear)
 
     def peek(self, query: Query, caller: Caller) -> Answer | None:
         """A fresh copy out of memory, counted as a hit, or None, counted as nothing."""
@@ -141,6 +160,14 @@ class ReadThrough(Source):
             return None
         found = self._copies.find(self._copies.place(query, caller))
         return None if found is None else self._serve(query, found)
+
+    def still(self, query: Query, caller: Caller, copy: Answer) -> int | None:
+        """What is left of a peeked copy in ms, counted as a hit; None, uncounted, if that is another one."""
+        found = self._copies.find(self._copies.place(query, caller))
+        if found is None or not found.entry.gave(copy):
+            return None
+        self._metrics.cache_request(self._name, query.method, found.entry.scope, _HIT, _MEMORY)
+        return freshness.remaining_ms(found.left)
 
     async def fetch(self, query: Query, caller: Caller) -> Answer:
         """Answer from a copy, from a flight, or from the upstream.
@@ -172,7 +199,10 @@ class ReadThrough(Source):
         if landing.entry is not None:
             return self._share(query, landing, landing.entry, outcome, refreshed=refresh and led)
         if landing.error is not None:
-            return self._stand_in(place, landing.error, outcome)
+            spare = landing.spare
+            if spare is not None and spare.scope is not Scope.PUBLIC and flight.partition != place.partition:
+                spare = None
+            return self._stand_in(place, landing.error, outcome, spare)
         return await self._fetch_alone(replace(query, alone=True), caller)
 
     def invalidate(self, event: Event, reason: str = "") -> None:
@@ -186,20 +216,36 @@ class ReadThrough(Source):
                 self._generations.change_resource(event.uri)
             case Change.RESOURCE:
                 self._generations.change_all_resources()
+        if self._shared is not None:
+            self._shared.invalidate(event)
         self._metrics.invalidation(self._name, reason or event.change.value)
 
     def drop_pages(self, method: Method) -> None:
         """Forget all pages of one list, for every caller: they do not belong together any more."""
         self._generations.change_lists((method,))
+        if self._shared is not None:
+            self._shared.drop_pages(method)
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings; the memory's size is the store's."""
         self._max_ttl = cache.max_ttl
         self._copies.adopt(cache)
+        if self._shared is not None:
+            self._shared.adopt(cache.max_ttl, cache.stale_if_error)
 
     def close(self) -> None:
         """Cancel what is under way; whoever waits for it gets a failure."""
         self._flights.close()
+        if self._shared is not None:
+            self._shared.close()
+
+    def _hear(self, notice: Notice) -> None:
+        """What another replica declared, in the words in which an upstream would have."""
+        kind = notice.kind
+        if kind in {Kind.LIST, Kind.TEMPLATES, Kind.ALL}:
+            self._heard(Event(self._name, Change.LIST))
+        if kind in {Kind.RESOURCE, Kind.RESOURCES, Kind.ALL}:
+            self._heard(Event(self._name, Change.RESOURCE, notice.uri))
 
     # Flights.
 
@@ -212,10 +258,12 @@ class ReadThrough(Source):
         shared = (place.public, None, stamp.generation, stamp.epoch)
         own = (place.public, place.partition, stamp.generation, stamp.epoch)
         flight = None if own_lane else self._flights.running(shared)
-        flight = flight or self._flights.running(own)
+        # Where no credential goes along, all are of one partition.
+        if flight is None and place.partition:
+            flight = self._flights.running(own)
         if flight is not None:
             return flight, False
-        lane = shared if self._copies.is_public(place) and not own_lane else own
+        lane = shared if not own_lane and (not place.partition or self._copies.is_public(place)) else own
         load = self._load(place, caller, stamp, look=look)
         return self._flights.start(lane, place.partition, load), True
 
@@ -234,24 +282,62 @@ class ReadThrough(Source):
         found = self._copies.find(place, stale=True)
         if look and found is not None and found.left > 0:
             return Landing(look_again=True)
-        found_stale = found is not None and found.left <= 0
+        shared = self._shared
+        looked: Look | None = None
+        if shared is not None:
+            looked = await shared.look(place.query, place.public, place.partition, refresh=not look)
+        if shared is None or looked is None or looked.lease is None:
+            if looked is not None and looked.found is not None:
+                entry = self._from_redis(looked.found, stamp)
+                self._copies.admit(place, entry)
+                return Landing(entry, tier=Tier.REDIS)
+            landing, _ = await self._ask(place, caller, stamp)
+            return _with(landing, found)
+        lease = looked.lease
+        try:
+            landing, end = await self._ask(place, caller, stamp)
+            await end(shared, lease)
+        except BaseException:
+            shared.abandon(lease)
+            raise
+        if looked.stale is None:
+            return _with(landing, found)
+        spare = self._from_redis(looked.stale, stamp)
+        return _with(landing, found or Found(spare, looked.stale.left), spare)
+
+    async def _ask(self, place: Place, caller: Caller, stamp: Stamp) -> tuple[Landing, "_End"]:
+        """Ask the upstream, and do in memory what follows; gives what is to be done in Redis besides."""
         try:
             answer = await self._source.fetch(place.query, caller)
         except McpError as error:
             self._overrule(place, stamp)
-            if error.code == Code.MISSING_CAPABILITY:
-                return Landing()
-            return Landing(error=_bare(error))
+            return Landing() if error.code == Code.MISSING_CAPABILITY else Landing(
+                error=_bare(error)
+            ), _overruled
         except UpstreamFailure as failure:
+            end = _landed
             if failure.reason is Reason.REFUSED and not failure.stale_ok:
                 # A refusal of who asks says nothing of what others may have.
                 self._overrule(place, stamp, public=not failure.personal)
-            return Landing(error=_bare(failure))
+                end = _refused if failure.personal else _overruled
+            return Landing(error=_bare(failure)), end
         if answer.interim:
             self._overrule(place, stamp)
-            return Landing()
-        entry = self._copies.entry(answer, stamp)
-        return Landing(entry, stored=self._copies.admit(place, entry), found_stale=found_stale)
+            return Landing(), _overruled
+        entry = self._copies.entry(answer, stamp, longest=self._longest)
+        landing = Landing(entry, stored=self._copies.admit(place, entry))
+
+        async def admitted(shared: Shared, lease: Lease) -> None:
+            await shared.admit(lease, answer)
+
+        return landing, admitted
+
+    @property
+    def _longest(self) -> float:
+        return inf if self._shared is None else self._shared.longest
+
+    def _from_redis(self, found: shared_tier.Found, stamp: Stamp) -> Entry:
+        return self._copies.entry(found.answer, stamp, left=found.left, longest=self._longest)
 
     def _overrule(self, place: Place, stamp: Stamp, *, public: bool = True) -> None:
         """The upstream gave an answer that is not kept; no older one may be served in its stead."""
@@ -260,25 +346,29 @@ class ReadThrough(Source):
 
     # Answers.
 
-    def _serve(self, query: Query, found: Found, failure: UpstreamFailure | None = None) -> Answer:
+    def _serve(
+        self,
+        query: Query,
+        found: Found,
+        failure: UpstreamFailure | None = None,
+        tier: Tier = _MEMORY,
+    ) -> Answer:
         """A copy; where it stands in for a failure it may be a stale one."""
         entry, left = found.entry, found.left
         outcome = _HIT if left > 0 else _STALE
-        self._metrics.cache_request(self._name, query.method, entry.scope, outcome, _MEMORY)
-        served = Served(
-            outcome,
-            _MEMORY,
-            freshness.fresh_for(left),
-            left <= 0,
-            detail="" if failure is None else _detail(failure),
-            upstreams=self._names,
-        )
+        self._metrics.cache_request(self._name, query.method, entry.scope, outcome, tier)
+        detail = "" if failure is None else _detail(failure)
+        # Positional, as in `Entry.answer`.
+        served = Served(outcome, tier, freshness.fresh_for(left), left <= 0, detail, self._names)
         return entry.answer(freshness.remaining_ms(left), served)
 
     def _share(
         self, query: Query, landing: Landing, entry: Entry, outcome: Outcome, *, refreshed: bool
     ) -> Answer:
         """What a flight brought, as one of its waiters gets it."""
+        if landing.tier is not _NOWHERE:
+            left = max(0.0, self._copies.life(entry, query))
+            return self._serve(query, Found(entry, left), None, landing.tier)
         self._count(query, entry.scope, outcome)
         # Of an answer that was overtaken by a change, no life is left to tell.
         ttl_ms = freshness.remaining_ms(self._copies.life(entry, query))
@@ -291,13 +381,17 @@ class ReadThrough(Source):
         )
         return entry.answer(ttl_ms, served)
 
-    def _stand_in(self, place: Place, error: McpError | UpstreamFailure, outcome: Outcome) -> Answer:
+    def _stand_in(
+        self, place: Place, error: McpError | UpstreamFailure, outcome: Outcome, spare: Entry | None
+    ) -> Answer:
         """A copy instead of a failure, where the failure allows it and there is one; else the failure."""
         if isinstance(error, UpstreamFailure) and error.stale_ok:
             # Fresh, if it was a refresh that failed.
             found = self._copies.find(place, stale=True)
             if found is not None:
                 return self._serve(place.query, found, error)
+            if spare is not None and (left := self._copies.life(spare, place.query)) > freshness.GONE:
+                return self._serve(place.query, Found(spare, left), error, Tier.REDIS)
         self._count(place.query, Scope.PRIVATE, outcome)
         raise error.with_traceback(None)
 
@@ -320,6 +414,29 @@ class ReadThrough(Source):
 
     def _count(self, query: Query, scope: Scope, outcome: Outcome) -> None:
         self._metrics.cache_request(self._name, query.method, scope, outcome, _NOWHERE)
+
+
+_End: TypeAlias = Callable[[Shared, Lease], Awaitable[None]]
+"""How a lease is ended."""
+
+
+async def _overruled(shared: Shared, lease: Lease) -> None:
+    await shared.overrule(lease)
+
+
+async def _refused(shared: Shared, lease: Lease) -> None:
+    await shared.overrule(lease, public=False)
+
+
+async def _landed(shared: Shared, lease: Lease) -> None:
+    await shared.land(lease)
+
+
+def _with(landing: Landing, found: Found | None, spare: Entry | None = None) -> Landing:
+    """The landing, and what was at hand when the upstream was asked."""
+    if found is None:
+        return landing
+    return replace(landing, found_stale=found.left <= 0, spare=spare)
 
 
 class _Refreshes:

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from secrets import token_bytes
 from typing import Any, Final
 
+import msgspec
+
 from mcp_federator.breaker import State
 from mcp_federator.cache import notice as notices
 from mcp_federator.cache.channel import Channel
@@ -72,6 +74,21 @@ class Waiter:
         return self._verdicts.pop(lane, None)
 
 
+class Member(msgspec.Struct, frozen=True, eq=False):
+    """One upstream's part.
+
+    Attributes:
+        names: the upstream's.
+        hear: is handed each change that another replica declared.
+        hearing: is told when the channel went (False) and when it came back (True): changes may have been
+            missed then.
+    """
+
+    names: Names
+    hear: Callable[[Notice], None]
+    hearing: Callable[[bool], None]
+
+
 class Replicas:
     """See above.
 
@@ -88,7 +105,7 @@ class Replicas:
         self._clock = clock
         self._id = token_bytes(RANDOM_BYTES)
         self._outbox = Outbox()
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, list[Member]] = {}
         self._waiters: dict[bytes, set[Waiter]] = {}
         self._held: dict[bytes, tuple[bytes, float]] = {}
         self._work = asyncio.Event()
@@ -115,17 +132,17 @@ class Replicas:
 
     # Upstreams.
 
-    def join(self, names: Names, hear: Callable[[Notice], None], missed: Callable[[], None]) -> None:
-        """Take part for an upstream.
+    def join(self, member: Member) -> None:
+        """Take part for an upstream, beside whoever does already: what is replaced goes on a while."""
+        self._members.setdefault(member.names.tag, []).append(member)
 
-        `hear` is handed each change that another replica declared, `missed` is called when some may have been
-        missed: the channel has come back.
-        """
-        self._members[names.tag] = _Member(names, hear, missed)
-
-    def leave(self, names: Names) -> None:
+    def leave(self, member: Member) -> None:
         """Take part no longer."""
-        self._members.pop(names.tag, None)
+        members = self._members.get(member.names.tag, [])
+        if member in members:
+            members.remove(member)
+        if not members:
+            self._members.pop(member.names.tag, None)
 
     def declare(self, names: Names, notice: Notice) -> None:
         """A change: written in Redis, then told to the others, as soon as may be."""
@@ -140,6 +157,15 @@ class Replicas:
             if not await self._flush():
                 return False
         return False
+
+    async def told(self) -> bool:
+        """Write and tell what waits, now; whether all of it was."""
+        return self.store.state is State.CLOSED and await self._flush()
+
+    @property
+    def untold(self) -> int:
+        """Changes that wait to be written."""
+        return len(self._outbox)
 
     # Flights.
 
@@ -222,7 +248,7 @@ class Replicas:
             if written is False:
                 # Something else stands under a key of ours.  Common values can be deleted whatever they are.
                 members = {one.upstream for one in batch} & self._members.keys()
-                gone = [("DEL", key) for name in members for key in self._members[name].names.commons()]
+                gone = [("DEL", key) for name in members for key in self._members[name][0].names.commons()]
                 written = await self.store.write("invalidate", gone)
             told = [self._told(one) for one in batch if one.tell]
             if not written or (told and not await self.store.publish(self.channel_name, told)):
@@ -231,10 +257,10 @@ class Replicas:
         return True
 
     def _commands(self, one: Waiting) -> Iterator[Command]:
-        member = self._members.get(one.upstream)
-        if member is None:
+        members = self._members.get(one.upstream)
+        if not members:
             return
-        names = member.names
+        names = members[0].names
         kind, uri = one.notice.kind, one.notice.uri
         reached = reach(uri) if uri is not None else None
         if kind is Kind.RESOURCE and reached is None:
@@ -264,11 +290,12 @@ class Replicas:
                 for waiter in self._waiters.get(lane, ()):
                     waiter.tell(lane, verdict)
             case Told(by, upstream, kind, uri) if by != self._id:
-                member = self._members.get(upstream)
-                if member is not None:
+                members = self._members.get(upstream)
+                if members:
                     heard = Notice(kind, uri)
                     self._outbox.hear(upstream, heard, self._clock())
-                    member.hear(heard)
+                    for member in tuple(members):
+                        member.hear(heard)
 
     def _turned(self, up: bool) -> None:
         self._distrust()
@@ -276,9 +303,9 @@ class Replicas:
             # It may have read what it holds from a disk, as it was long before `outbox.MEMORY`.
             for tag in self._members:
                 self._outbox.put(tag, notices.ALL, self._clock(), tell=False)
-        if up:
-            for member in list(self._members.values()):
-                member.missed()
+        for members in tuple(self._members.values()):
+            for member in tuple(members):
+                member.hearing(up)
 
     def _distrust(self) -> None:
         self._outbox.again(self._clock())
@@ -289,12 +316,3 @@ class Replicas:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-class _Member:
-    __slots__ = ("hear", "missed", "names")
-
-    def __init__(self, names: Names, hear: Callable[[Notice], None], missed: Callable[[], None]) -> None:
-        self.names = names
-        self.hear = hear
-        self.missed = missed

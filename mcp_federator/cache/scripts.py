@@ -8,7 +8,7 @@ Hazards:
 - The places at which `_JUDGE` looks into an envelope are those of `envelope`'s head.
 - Whatever somebody else put under a key of ours (another type, another length) counts as missing.
 - Nothing is written before all that may fail has been read, but for lack of memory: a store that is refused
-  must still let go of the lease.
+  must still let go of the lease, and what is there is served although a new generation cannot be kept.
 """
 
 from hashlib import sha1
@@ -78,14 +78,19 @@ for i, name in ipairs({whole, 'any', 'epoch'}) do
     missing[#missing + 1] = random
   end
 end
+local refused = false
+local function put(...)
+  local answer = redis.pcall(...)
+  if type(answer) == 'table' and answer.err then refused = answer end
+end
 if #missing > 0 then
-  redis.call('HSET', common_key, unpack(missing))
-  lasting(common_key, tonumber(birth))
+  put('HSET', common_key, unpack(missing))
+  if not refused then lasting(common_key, tonumber(birth)) end
 end
 local g = read(g_key, 8)
 if not g then
   g = random
-  redis.call('SET', g_key, g, 'PX', birth)
+  put('SET', g_key, g, 'PX', birth)
 end
 local function entry(key)
   local e = read(key)
@@ -99,6 +104,7 @@ if private_key ~= public_key and not public_fresh then
   private, private_left, private_fresh = entry(private_key)
 end
 local found = public_fresh or private_fresh
+if refused and not found then return refused end
 local led = ''
 if not found and token ~= '' then
   local stamp = g .. m[1]

@@ -24,6 +24,7 @@ says that it is ours, and what was asked for.
 """
 
 from collections.abc import Callable
+from math import inf
 from secrets import token_bytes
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.key import Key, private
 from mcp_federator.cache.names import Names, Site
 from mcp_federator.cache.notice import Kind, Landed, Notice, Verdict
-from mcp_federator.cache.replicas import LEASE, Replicas
+from mcp_federator.cache.replicas import LEASE, Member, Replicas
 from mcp_federator.cache.scripts import LAND, LOOK
 from mcp_federator.model import Answer, Event, Hint, Method, Query, Scope
 
@@ -103,6 +104,7 @@ class Shared:
         clock: seconds, never backwards.
         flawed: is told what was wrong with an entry.
         heard: is told what others declared, after `generations`.
+        outage_freshness: seconds, as configured.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Shared:
         clock: Callable[[], float],
         flawed: Callable[[Flaw], None] = lambda _: None,
         heard: Callable[[Notice], None] = lambda _: None,
+        outage_freshness: float = inf,
     ) -> None:
         self._replicas = replicas
         self._store = replicas.store
@@ -130,12 +133,24 @@ class Shared:
         self._clock = clock
         self._flawed = flawed
         self._heard = heard
+        self._outage_freshness = outage_freshness
         self._unkept: dict[bytes, float] = {}
-        replicas.join(names, self._hear, self._missed)
+        self._member = Member(names, self._hear, self._hearing)
+        replicas.join(self._member)
+
+    def adopt(self, max_ttl: float, stale_window: float) -> None:
+        """Keep answers that come from now on by these settings."""
+        self._max_ttl = max_ttl
+        self._window_ms = int(stale_window * 1000)
 
     def close(self) -> None:
         """Take part no longer."""
-        self._replicas.leave(self._names)
+        self._replicas.leave(self._member)
+
+    @property
+    def longest(self) -> float:
+        """Seconds for which an answer that comes now may be fresh in memory: changes may go unheard."""
+        return inf if self._replicas.channel.up else self._outage_freshness
 
     # Answers.
 
@@ -226,10 +241,14 @@ class Shared:
         )
         return bool(outcome == b"stored")
 
-    async def overrule(self, lease: Lease) -> None:
-        """End a flight with an answer that is not kept; no older one may be served in its stead."""
+    async def overrule(self, lease: Lease, *, public: bool = True) -> None:
+        """End a flight with an answer that is not kept; no older one may be served in its stead.
+
+        Not `public`: it was said to this partition alone, and what all may be given stays.
+        """
         self._pass(lease.lane or lease.site.own_lane)
-        await self._land(lease, "drop", lease.site.public, lease.site.own, on_not=Verdict.UNKEPT)
+        target = lease.site.public if public else lease.site.own
+        await self._land(lease, "drop", target, lease.site.own, on_not=Verdict.UNKEPT)
 
     async def land(self, lease: Lease) -> None:
         """End a flight that brought no answer."""
@@ -276,8 +295,11 @@ class Shared:
                 known.change_lists((Method.LIST, Method.TEMPLATES))
         self._heard(heard)
 
-    def _missed(self) -> None:
-        self._generations.gap(self._clock())
+    def _hearing(self, up: bool) -> None:
+        now = self._clock()
+        # Changes told while nobody listened were missed.  While that lasts, what is in memory is fresh for a
+        # while, so that an outage does not send everybody upstream at once.
+        self._generations.gap(now if up else now + self._outage_freshness)
 
     # Redis.
 

@@ -22,7 +22,7 @@ from msgspec import inspect
 from mcp_federator.config import desktop, document
 from mcp_federator.config.document import join
 from mcp_federator.config.schema import BYTES, DURATION, MILLISECONDS, SIZE, expected, fields, unwrap, words
-from mcp_federator.config.settings import Config, Duration, Section, Server, Size, Upstream
+from mcp_federator.config.settings import Config, Duration, Redis, Section, Server, Size, Upstream
 from mcp_federator.errors import ConfigError
 
 _MAX_FILE_BYTES: Final = 1 << 20
@@ -35,11 +35,12 @@ _REFERENCE: Final = re.compile(
     r"|(?P<broken>\$\{)"
 )
 
-_SECRET: Final = frozenset({"secret", "headers", "env", "args", "options"})
+_SECRET: Final = frozenset({"secret", "redis", "headers", "env", "args", "options"})
 """Keys below which credentials stand."""
 
 _CONFIG: Final = inspect.type_info(Config)
 _SERVER: Final = cast("inspect.StructType", inspect.type_info(Server))
+_REDIS: Final = cast("inspect.StructType", inspect.type_info(Redis))
 _UPSTREAM: Final = inspect.type_info(Upstream)
 
 _Read = TypeVar("_Read")
@@ -123,8 +124,10 @@ def upstream(keys: Mapping[str, Any], environ: Mapping[str, str] | None = None) 
     return _settled(settings, problems, "")
 
 
-def with_options(config: Config, keys: Mapping[str, Any]) -> Config:
+def with_options(config: Config, keys: Mapping[str, Any], *, redis: str | None = None) -> Config:
     """The same with other values for some keys of `server`, as options of the command line.
+
+    `redis` is another `cache.redis.url`.
 
     Raises:
         ConfigError: as of a file; `admin_port` is called `--admin-port`.
@@ -133,11 +136,18 @@ def with_options(config: Config, keys: Mapping[str, Any]) -> Config:
     known, reader = fields(_SERVER), _Reader(Path(), problems)
     options = {key: f"--{key.replace('_', '-')}" for key in keys}
     read = {key: reader.read(value, known[key].type, options[key]) for key, value in keys.items()}
+    url = None if redis is None else reader.read(redis, fields(_REDIS)["url"].type, "--redis")
     server = msgspec.structs.replace(config.server, **_settled(read, problems, ""))
     problems += [
         ConfigError(options.get(key, f"server.{key}"), problem) for key, problem in server.conflicts()
     ]
-    return msgspec.structs.replace(config, server=_settled(server, problems, ""))
+    cache = config.cache
+    if url is not None:
+        shared = Redis(url=url) if cache.redis is None else msgspec.structs.replace(cache.redis, url=url)
+        cache = msgspec.structs.replace(cache, redis=shared)
+    changed = msgspec.structs.replace(config, server=server, cache=cache)
+    problems += [ConfigError(path, problem) for path, problem in changed.conflicts()]
+    return _settled(changed, problems, "")
 
 
 def _names(tree: Any) -> list[tuple[str, str | None, str]]:

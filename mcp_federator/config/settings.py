@@ -75,6 +75,17 @@ Url: TypeAlias = Annotated[
         check=_is_address,
     ),
 ]
+RedisUrl: TypeAlias = Annotated[
+    str,
+    _text(
+        r"(?:rediss?(?:\+(?:sentinel|cluster))?|unix)://[^\x00-\x20\x7f]+",
+        "a URL such as redis://HOST:6379/0, rediss://USER:PASSWORD@HOST:6380/0, unix:///PATH,"
+        " redis+sentinel://HOST:26379,HOST:26379/SERVICE or redis+cluster://HOST:6379,HOST:6379",
+    ),
+]
+KeyPrefix: TypeAlias = Annotated[
+    str, _text(r"[!-z|~]{1,64}", "1 to 64 printable ASCII characters without spaces and braces")
+]
 Proxy: TypeAlias = Annotated[
     str,
     _text(
@@ -119,6 +130,12 @@ _OWN_HEADERS: Final = frozenset(
     }
 )
 """Header fields the federator writes itself toward an upstream; so are all that begin with `mcp-`."""
+
+
+_UNSHARED: Final = (
+    "expected beside `cache.redis`, the same for all processes that share it: make one with"
+    " `openssl rand -hex 32` and write ${MCP_FEDERATOR_SECRET} or ${file:PATH} here"
+)
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -222,10 +239,41 @@ class Lists(Section, frozen=True):
     max_items: Annotated[Count, _means("Most items of one upstream the federator walks by itself.")] = 100_000
 
 
+class Redis(Section, frozen=True):
+    """`cache.redis`."""
+
+    _hidden = frozenset({"url"})
+
+    url: Annotated[RedisUrl, _means("Where Redis is; docs/operations.md has the forms for each deployment.")]
+    timeout: Annotated[
+        Wait, _means("Longest time a request waits for one answer of Redis, connecting included.")
+    ] = Duration(0.25)
+    key_prefix: Annotated[
+        KeyPrefix, _means("What all keys and the channel begin with; federators that share it share answers.")
+    ] = "mcpf:"
+    max_value_bytes: Annotated[
+        Size, _means("Largest entry that is written; a larger one stays in the memory tier.", least=1)
+    ] = Size(8 << 20)
+    outage_freshness: Annotated[
+        Duration,
+        _means(
+            "How long copies in memory count as fresh after Redis went, which tells of changes that other"
+            " processes learnt."
+        ),
+    ] = Duration(30)
+    encrypt_private: Annotated[
+        bool, _means("Encipher private answers, under a key for each partition derived from `server.secret`.")
+    ] = True
+
+
 class Cache(Section, frozen=True):
     """`cache`."""
 
     memory: Annotated[Size, _means("Budget of the memory tier; 0 keeps nothing.")] = Size(64 << 20)
+    redis: Annotated[
+        Redis | None,
+        _means("The tier that all processes share; null is none. It needs `server.secret`."),
+    ] = None
     max_ttl: Annotated[
         Duration,
         _means("Longest life of an entry, whatever its upstream says; clients are told no more, either."),
@@ -464,6 +512,11 @@ class Config(Section, frozen=True):
     upstreams: Annotated[dict[Name, Upstream], _means("The servers to federate, by name.")] = {}
     files: Annotated[tuple[Path, ...], _means("", written=False)] = ()
     notes: Annotated[tuple[str, ...], _means("", written=False)] = ()
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        """What processes share through Redis is closed under a secret that they share."""
+        if self.cache.redis is not None and not self.server.secret:
+            yield "server.secret", _UNSHARED
 
 
 def _is_own(name: str) -> bool:

@@ -1,14 +1,14 @@
 """Merged pages remembered: the same copies make the same page, but for the life that remains.
 
 A merged page is never stored (design, section 4): nothing could invalidate it.  It may be remembered, because
-before each use every part is taken from its cache again, and must be the very object that the page was made
+before each use every part is looked up in its cache again, and must be the very object that the page was made
 of.  So a remembered page is never older than its parts; what it saves is planning, joining and sealing.
 
 What may not come in: anything that holds for longer than the copies do.
 
 Hazards:
-- An upstream's page is known by its body being the same object.  But all empty bodies are one, so everything
-  else that a merged page takes from it is compared as well: another caller's empty page may say other things.
+- An upstream's page is known by its body being the same object.  But all empty bodies are one, so `Still` has
+  to compare everything else as well: another caller's empty page may say other things.
 - What a list counts as can change while its copies do not.  So a memo ends when a list turns private, and in
   any case soon: merging is also what tells the memory of scopes that the pages are still public.
 """
@@ -34,6 +34,10 @@ _STEP: Final = 768
 Peek: TypeAlias = Callable[[Query, Caller], Answer | None]
 """The fresh copy that a source keeps in this process, counted as a hit; or None, and nothing is counted."""
 
+Still: TypeAlias = Callable[[Query, Caller, Answer], int | None]
+"""The milliseconds that are left of a copy, if a peek would give that very copy, its next cursor, scope and
+all members included; that is counted as a hit.  Else None, and nothing is counted."""
+
 Key: TypeAlias = tuple[Method, str | None, frozenset[str] | None]
 """A page: its list, its composite cursor, and the upstreams its caller may see."""
 
@@ -45,20 +49,9 @@ class Step(NamedTuple):
     """One copy that a page was made of, and how to see whether it is still kept."""
 
     upstream: str
-    peek: Peek
+    still: Still
     query: Query
     copy: Answer
-
-    def still(self, copy: Answer) -> bool:
-        """Whether a copy found now is the one that the page was made of, but for its life."""
-        was = self.copy
-        return (
-            copy.body is was.body
-            and copy.next_cursor == was.next_cursor
-            and copy.extra == was.extra
-            and copy.meta == was.meta
-            and copy.hint.scope is was.hint.scope
-        )
 
 
 class Memo(NamedTuple):
@@ -101,18 +94,16 @@ class Memos:
         if changes != memo.changes:
             self._drop(key)
             return None
-        found = []
+        left: list[int] = []
         for step in memo.steps:
-            copy = step.peek(step.query, caller)
-            if copy is None:
+            ttl_ms = step.still(step.query, caller, step.copy)
+            if ttl_ms is None:
                 break
-            found.append(copy)
-            if not step.still(copy):
-                break
+            left.append(ttl_ms)
         else:
-            return _aged(memo.page, found)
-        for step, copy in zip(memo.steps, found, strict=False):
-            copies[step.upstream, step.query.cursor] = copy
+            return _aged(memo.page, min(left), len(left))
+        for step, ttl_ms in zip(memo.steps, left, strict=False):
+            copies[step.upstream, step.query.cursor] = _aged(step.copy, ttl_ms)
         return None
 
     def keep(self, key: Key, memo: Memo) -> None:
@@ -134,19 +125,16 @@ class Memos:
             self._bytes -= cost(key, memo)
 
 
-def _aged(page: Answer, copies: list[Answer]) -> Answer:
-    """The page with the least life that its copies have left."""
-    least = min(copies, key=_life)
-    served = least.served
-    if len(copies) > 1:
-        served = Served(
-            Outcome.HIT,
-            Tier.MEMORY,
-            served.fresh_for,
-            hits=len(copies),
-            upstreams=page.served.upstreams,
-        )
-    hint = Hint(least.hint.ttl_ms, page.hint.scope)
+def _aged(page: Answer, ttl_ms: int, hits: int = 1) -> Answer:
+    """The page with this life, served out of so many copies."""
+    hint = Hint(ttl_ms, page.hint.scope)
+    served = Served(
+        Outcome.HIT,
+        Tier.MEMORY,
+        ttl_ms // 1000,
+        upstreams=page.served.upstreams,
+        hits=hits if hits > 1 else 0,
+    )
     return Answer(page.body, hint, page.next_cursor, page.count, page.extra, page.meta, served=served)
 
 
@@ -168,7 +156,3 @@ def _size(answer: Answer) -> int:
 
 def _length(cursor: str | None) -> int:
     return 0 if cursor is None else getsizeof(cursor)
-
-
-def _life(copy: Answer) -> int:
-    return copy.hint.ttl_ms

@@ -28,6 +28,9 @@ from mcp_federator.hub.pace import Contexts, Pace
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Caller, Change, Event, Offers, Wanted
 
+TELL_SECONDS: Final = 0.25
+"""How long listeners wait at most until other processes have been told."""
+
 KNOW_SECONDS: Final = 1.0
 """How long somebody who begins to listen waits for an upstream of which nothing is known yet."""
 
@@ -52,6 +55,7 @@ class Voice(msgspec.Struct, frozen=True, eq=False):
         know: finds out what it is, for this caller; may fail.
         partition: whose context a caller's is.
         invalidate: tells the cache before it; after that nobody is given what the event makes stale.
+        told: waits until other processes have been told what this one's cache was; None where there are none.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Voice(msgspec.Struct, frozen=True, eq=False):
     know: Callable[[Caller], Awaitable[object]]
     partition: Callable[[Caller], bytes]
     invalidate: Callable[[Event], None]
+    told: Callable[[], Awaitable[object]] | None = None
 
 
 class _Context:
@@ -100,10 +105,12 @@ class _Context:
 class _Channel:
     """An upstream in force, with all who listen to it."""
 
-    def __init__(self, voice: Voice, act: Callable[[Voice, _Subject, Contexts], None]) -> None:
+    def __init__(self, voice: Voice, act: "_Act", tell: "_Act") -> None:
         self.voice = voice
         self.contexts: dict[bytes, _Context] = {}
-        self.pace: Pace[_Subject] = Pace(lambda subject, contexts: act(voice, subject, contexts), _ALL)
+        self.pace: Pace[_Subject] = Pace(lambda subject, contexts: act(self, subject, contexts), _ALL)
+        self.elsewhere: Pace[_Subject] = Pace(lambda subject, contexts: tell(self, subject, contexts), _ALL)
+        """That of changes which other processes heard, and told our cache of."""
 
     def heard_in(self, contexts: Contexts) -> Iterable[_Context]:
         """Those among whom something is told that was heard in these contexts."""
@@ -112,6 +119,7 @@ class _Channel:
         return tuple(self.contexts[one] for one in contexts if one in self.contexts)
 
 
+_Act = Callable[[_Channel, _Subject, Contexts], None]
 _Part = tuple[_Channel, bytes, Spellings]
 
 
@@ -125,6 +133,7 @@ class Hub:
         self._listeners: dict[Listener, tuple[_Part, ...]] = {}
         self._weight = 0
         self._dirty: dict[tuple[_Channel, bytes], None] = {}
+        self._relays: set[asyncio.Task[None]] = set()
         metrics.watch_listeners(lambda: len(self._listeners))
 
     def __len__(self) -> int:
@@ -139,13 +148,14 @@ class Hub:
         new = {
             voice.name: old[voice.name]
             if voice.name in old and old[voice.name].voice is voice
-            else _Channel(voice, self._act)
+            else _Channel(voice, self._act, self._relay)
             for voice in voices
         }
         gone = [channel for name, channel in old.items() if new.get(name) is not channel]
         come = [channel for name, channel in new.items() if old.get(name) is not channel]
         for channel in gone:
             channel.pace.flush()
+            channel.elsewhere.flush()
             self._keep(channel, Wanted())
         listeners = list(self._listeners)
         for listener in listeners:
@@ -159,7 +169,7 @@ class Hub:
             return
         # What a URI led to before may have been something else.
         for channel in come:
-            self._relay(channel, Change.GAP, None, None)
+            self._relay(channel, (Change.GAP, None), None)
         if gone and not come:
             for listener in listeners:
                 if listener.wanted.lists:
@@ -195,15 +205,41 @@ class Hub:
             return
         channel.pace.come((event.change, event.uri), event.context)
 
-    def _act(self, voice: Voice, subject: _Subject, contexts: Contexts) -> None:
-        change, uri = subject
-        voice.invalidate(Event(voice.name, change, uri))
-        channel = self._channels.get(voice.name)
-        if channel is not None and channel.voice is voice:
-            self._relay(channel, change, uri, contexts)
+    def heard_elsewhere(self, voice: Voice, event: Event) -> None:
+        """An upstream told another process so, and our cache was told by that."""
+        channel, subject = self._channels.get(voice.name), (event.change, event.uri)
+        # What it told us too is acted on already, or will be.
+        if channel is not None and channel.voice is voice and subject not in channel.pace:
+            channel.elsewhere.come(subject, None)
 
-    def _relay(self, channel: _Channel, change: Change, uri: str | None, contexts: Contexts) -> None:
+    def _act(self, channel: _Channel, subject: _Subject, contexts: Contexts) -> None:
+        voice = channel.voice
+        voice.invalidate(Event(voice.name, *subject))
+        if voice.told is None or not self._listeners:
+            self._relay(channel, subject, contexts)
+            return
+        task = asyncio.get_running_loop().create_task(
+            self._relay_later(voice.told, channel, subject, contexts), name="relay"
+        )
+        self._relays.add(task)
+        task.add_done_callback(self._relays.discard)
+
+    async def _relay_later(
+        self,
+        told: Callable[[], Awaitable[object]],
+        channel: _Channel,
+        subject: _Subject,
+        contexts: Contexts,
+    ) -> None:
+        """Tell whoever listens once the other processes know, or do not answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TELL_SECONDS):
+                await told()
+        self._relay(channel, subject, contexts)
+
+    def _relay(self, channel: _Channel, subject: _Subject, contexts: Contexts) -> None:
         """Tell whoever listens; of a gap all that may have been missed."""
+        change, uri = subject
         for context in channel.heard_in(contexts):
             if change is not Change.RESOURCE:
                 for listener in context.lists:
@@ -260,12 +296,15 @@ class Hub:
             self._leave(listener)
             self._weight -= _weight(listener.wanted)
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Let all who listen know that nothing will be told any more."""
         for listener in tuple(self._listeners):
             self.close(listener)
             listener.end()
         self._tell_wishes()
+        for task in tuple(self._relays):
+            task.cancel()
+        await asyncio.gather(*self._relays, return_exceptions=True)
 
     def change(self, listener: Listener, wanted: Wanted) -> None:
         """Let it want something else from now on."""

@@ -58,6 +58,10 @@ class Pace(Generic[_Subject]):
         """How many subjects are watched."""
         return len(self._storms)
 
+    def __contains__(self, subject: _Subject) -> bool:
+        """Whether it was acted on a moment ago, so that its changes are gathered."""
+        return subject in self._storms
+
     def come(self, subject: _Subject, context: bytes | None) -> None:
         """A change has come."""
         storms, now = self._storms, self._loop.time()

@@ -241,24 +241,26 @@ class Client:
 
     async def _fetch(self, query: Query, caller: Caller) -> Answer:
         deadline = self._deadline()
-        known = self._askable(await self._know(caller, deadline))
+        known = await self._know(caller, deadline)
+        offered = self._askable(known)
         if query.method is Method.COMPLETE:
             # Never sent undeclared (basic/lifecycle of the legacy revisions, "Operation").
-            if not known.completions:
+            if not offered.completions:
                 return self._door.no_suggestions().answer
-            return await self._ask(query, caller, deadline)
+            return await self._ask(known, query, caller, deadline)
         # What was declared to one caller says nothing of what another may have.
-        if not known.resources and not self._credentials.forwards:
+        if not offered.resources and not self._credentials.forwards:
             if query.uri is not None:
                 raise self._door.not_found(query.uri)
             return self._door.empty(self._nothing()).answer
         try:
-            return await self._ask(query, caller, deadline)
+            return await self._ask(known, query, caller, deadline)
         except UpstreamError as error:
             original = await self._original(query, caller, deadline) if error.not_found else None
             if original is None:
                 raise
-        answer = await self._ask(replace(query, uri=original), caller, deadline)
+        known = await self._know(caller, deadline)
+        answer = await self._ask(known, replace(query, uri=original), caller, deadline)
         # It is kept as the answer to what was asked, and changes with what was meant.
         return replace(answer, uris=(original, *answer.uris))
 
@@ -286,13 +288,14 @@ class Client:
         """The listed URI that was meant by one the upstream does not know; None where there is none."""
 
         async def turn(cursor: str | None) -> Answer:
-            return await self._ask(Query(Method.LIST, cursor=cursor), caller, self._deadline())
+            turned = self._deadline()
+            known = await self._know(caller, turned)
+            return await self._ask(known, Query(Method.LIST, cursor=cursor), caller, turned)
 
         return await self._resolver.resolve(query.uri or "", self._credentials.sent(caller), turn, deadline)
 
-    async def _ask(self, query: Query, caller: Caller, deadline: float) -> Answer:
+    async def _ask(self, known: Known, query: Query, caller: Caller, deadline: float) -> Answer:
         """Ask in the words of what the upstream is; once more where it turns out to be something else."""
-        known = await self._know(caller, deadline)
         try:
             return await self._ask_as(known, query, caller, deadline)
         except _DoubtError as doubt:

@@ -29,6 +29,7 @@ from aiohttp.http_exceptions import ContentEncodingError
 from yarl import URL
 
 from mcp_federator.config import Tls, Upstream
+from mcp_federator.deadline import until
 from mcp_federator.errors import ConfigError, Reason, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.protocol import legacy, sse
@@ -110,19 +111,14 @@ class StreamableHttp:
         """See `Transport.exchange`.  Waiting for one of `max_connections` counts toward the deadline."""
         await self._take_connection(deadline)
         try:
-            with self._named():
-                async with asyncio.timeout_at(deadline):
-                    return await self._exchange(call, lease)
+            with self._named(), until(deadline):
+                return await self._exchange(call, lease)
         finally:
             self._free.release()
 
     async def _take_connection(self, deadline: float) -> None:
-        if not self._free.locked():
-            # At once: a time limit would cost more.
-            await self._free.acquire()
-            return
         try:
-            async with asyncio.timeout_at(deadline):
+            with until(deadline):
                 await self._free.acquire()
         except TimeoutError:
             raise FullError(f"all {self._settings.max_connections} connections were in use") from None

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from time import monotonic
 from typing import Any, TypeVar
 
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
-from mcp_federator.config import Cache, Duration
+from mcp_federator.cache.redis_tier import RedisTier
+from mcp_federator.config import Cache, Duration, Redis
 from mcp_federator.errors import McpError, Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
 from mcp_federator.metrics import Metrics
@@ -14,6 +16,7 @@ from mcp_federator.model import (
     ANYONE,
     Answer,
     Caller,
+    Event,
     Hint,
     Method,
     Outcome,
@@ -104,6 +107,16 @@ class Clock:
         return self.now
 
 
+class GoingClock(Clock):
+    """Goes by itself, for waits that really end; what a test adds to `now` is added."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return monotonic() + self.now
+
+
 class Call:
     """One query that reached the upstream; it ends when the test, or its canceller, says so."""
 
@@ -157,10 +170,14 @@ class Stage:
         memory: int = 1 << 20,
         max_ttl: float = 3600,
         stale_if_error: float = 300,
+        redis: Redis | None = None,
+        secret: bytes = b"0123456789abcdef",
     ) -> None:
-        self.clock = Clock()
+        self.clock = Clock() if redis is None else GoingClock()
         self.upstream = Upstream(script)
         self.metrics = Metrics("0")
+        self.heard: list[Event] = []
+        self.tier = None if redis is None else RedisTier(redis, [secret], self.metrics, self.clock)
         self.memory = MemoryStore(memory, self.clock)
         self.cache = ReadThrough(
             self.upstream,
@@ -171,6 +188,8 @@ class Stage:
             memory=self.memory,
             metrics=self.metrics,
             clock=self.clock,
+            redis=self.tier,
+            heard=self.heard.append,
         )
 
     def ask(self, query: Query, caller: Caller = ANYONE) -> "asyncio.Task[Answer]":
@@ -193,3 +212,8 @@ class Stage:
     def labels(self) -> Mapping[tuple[str, ...], int]:
         """Counts by (upstream, method, scope, outcome, tier)."""
         return self.metrics._cache_requests
+
+    @property
+    def tiers(self) -> list[tuple[Outcome, Tier]]:
+        """Each outcome and tier that was counted, once."""
+        return [(Outcome(outcome), Tier(tier)) for *_, outcome, tier in self.metrics._cache_requests]

@@ -1,3 +1,8 @@
+from typing import Any
+
+import msgspec
+import pytest
+
 from mcp_federator.cache.entry import Entry
 from mcp_federator.model import Answer, Hint, Outcome, Scope, Served, Tier
 
@@ -32,6 +37,23 @@ def test_an_answer_out_of_an_entry_has_all_that_was_kept() -> None:
 def test_the_body_is_handed_out_not_copied() -> None:
     """Who keeps a memo of joined bodies can tell by identity that a part is the same."""
     assert FULL.answer(1, Served()).body is FULL.body
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"next_cursor": "y"}, id="cursor"),
+        pytest.param({"extra": b'"owner":"B"'}, id="members"),
+        pytest.param({"meta": b'"owner":"B"'}, id="meta"),
+        pytest.param({"hint": Hint(9_000, Scope.PRIVATE)}, id="scope"),
+        pytest.param({"body": b"".join([b"bo", b"dy"])}, id="equal-bytes-of-another-answer"),
+    ],
+)
+def test_a_copy_knows_what_it_gave(other: dict[str, Any]) -> None:
+    """All empty bodies are one object; what stands beside them may be another caller's."""
+    gave = FULL.answer(29_000, Served())
+    assert FULL.gave(msgspec.structs.replace(gave, hint=Hint(1, Scope.PUBLIC), served=Served(Outcome.HIT)))
+    assert not FULL.gave(msgspec.structs.replace(gave, **other))
 
 
 def test_every_text_of_an_entry_costs_what_it_is_long() -> None:

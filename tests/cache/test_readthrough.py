@@ -1,6 +1,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from mcp_federator.errors import UpstreamFailure
 from mcp_federator.model import (
@@ -231,6 +232,26 @@ def test_a_peek_has_a_fresh_copy_or_nothing() -> None:
         stage.clock.now += 60
         assert stage.cache.peek(read(), ANYONE) is None
         assert stage.outcomes == {Outcome.MISS: 1, Outcome.HIT: 1}
+
+    run(body())
+
+
+def test_a_copy_is_still_there_or_it_is_not() -> None:
+    """What is left of it is told and counted as a hit; for another answer, or a stale one, nothing is."""
+
+    async def body() -> None:
+        stage = Stage(numbered())
+        await stage.cache.fetch(read(), ANYONE)
+        found = stage.cache.peek(read(), ANYONE)
+        assert found is not None
+        stage.clock.now += 1
+        assert stage.cache.still(read(), ANYONE, found) == 59_000
+        assert stage.outcomes == {Outcome.MISS: 1, Outcome.HIT: 2}
+        other = replace(found, body=b"".join([b"v", b"1"]))
+        assert stage.cache.still(read(), ANYONE, other) is None
+        stage.clock.now += 59
+        assert stage.cache.still(read(), ANYONE, found) is None
+        assert stage.outcomes == {Outcome.MISS: 1, Outcome.HIT: 2}
 
     run(body())
 

@@ -26,6 +26,7 @@ from tests.instruments.redis_server import Server
 from tests.upstream.certificates import Authority
 
 needs_redis = pytest.mark.skipif(bool(redis_server.WITHOUT), reason=redis_server.WITHOUT)
+needs_tls = pytest.mark.skipif(bool(redis_server.WITHOUT_TLS), reason=redis_server.WITHOUT_TLS)
 
 
 async def works(url: str) -> None:
@@ -77,7 +78,7 @@ def test_by_user_and_password(redis: Server) -> None:
     run(wrong())
 
 
-@needs_redis
+@needs_tls
 def test_over_tls(tmp_path: Path) -> None:
     """`rediss://`, the authority as an option; without it the certificate is not believed."""
     authority = Authority(tmp_path)

@@ -72,7 +72,7 @@ def test_it_ends(how: str) -> None:
             if how == "closed":
                 waiting = asyncio.create_task(taken(changes, 1))
                 await turn()
-                hub.end()
+                await hub.end()
                 with pytest.raises(StopAsyncIteration):
                     await waiting
         assert [change async for change in changes] == []

@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from mcp_federator.config import Config, Duration, Server, Size, Upstream, load, of_urls
+from mcp_federator.config import (
+    Config,
+    Duration,
+    Redis,
+    Server,
+    Size,
+    Upstream,
+    load,
+    of_urls,
+    with_options,
+)
 from mcp_federator.errors import ConfigError
 from mcp_federator.model import Scope
 from tests.config.reading import SECRET, read, read_upstream, wrong
@@ -322,11 +332,11 @@ def test_a_name_that_is_given_twice_is_refused() -> None:
         ("server: {Port: 1}", "server.Port: unknown key, did you mean `port`?"),
         (
             "cache: {zzz: 1}",
-            "cache.zzz: unknown key, expected one of memory, max_ttl, stale_if_error, client_refresh",
+            "cache.zzz: unknown key, expected one of memory, redis, max_ttl, stale_if_error, client_refresh",
         ),
         (
-            "cache: {redis: {url: x}}",
-            "cache.redis: unknown key, expected one of memory, max_ttl, stale_if_error,",
+            "cache: {redis: {uri: x}}",
+            "cache.redis.uri: unknown key, did you mean `url`?",
         ),
         ("files: []", "files: unknown key, "),
         ("<<: {}", "'<<': unknown key, "),
@@ -506,3 +516,35 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
     """A mount that went wrong."""
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load(tmp_path, {})
+
+
+def test_processes_that_share_a_cache_share_a_secret() -> None:
+    """Without one none could read what the others keep; the message says how to make one."""
+    text = "cache: {redis: {url: redis://h}}"
+    (line,) = wrong(text)
+    assert line.startswith("server.secret: expected beside `cache.redis`, the same for all processes")
+    assert "`openssl rand -hex 32`" in line
+    assert read(f"{text}\nserver: {{secret: {SECRET}}}").cache.redis == Redis(url="redis://h")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "h:6379", "http://h", "redis:/h", "redis://h /0", f"rediss+unix://{SECRET}@h"],
+)
+def test_a_redis_url_has_a_form_for_each_deployment(url: str) -> None:
+    """What is wrong is told without the URL: it may hold a password."""
+    (line, *_) = wrong(f"cache: {{redis: {{url: '{url}'}}}}\nserver: {{secret: {SECRET}}}")
+    assert line.startswith("cache.redis.url: expected a URL such as redis://HOST:6379/0, ")
+
+
+def test_an_option_names_another_redis() -> None:
+    """All else of `cache.redis` stays; it needs a secret as well, and is refused without its value."""
+    text = f"cache: {{redis: {{url: redis://h, timeout: 1s}}}}\nserver: {{secret: {SECRET}}}"
+    given = with_options(read(text), {}, redis="redis://other").cache.redis
+    assert given == Redis(url="redis://other", timeout=Duration(1))
+    assert with_options(read(text), {}, redis=None).cache.redis == Redis(url="redis://h", timeout=Duration(1))
+    with pytest.raises(ConfigError, match=r"^server\.secret: expected beside"):
+        with_options(read(""), {}, redis="redis://other")
+    with pytest.raises(ConfigError, match=r"^--redis: expected a URL such as redis://HOST:6379/0") as caught:
+        with_options(read(text), {}, redis=SECRET)
+    assert SECRET not in str(caught.value)

@@ -36,6 +36,8 @@ def sections(type_: inspect.Type, path: str = "") -> Iterator[tuple[str, inspect
             yield from sections(field.type, f"{path}.{name}" if path else name)
     elif isinstance(bare, inspect.DictType):
         yield from sections(bare.value_type, f"{path}.NAME")
+    elif isinstance(bare, inspect.UnionType):
+        yield from sections(bare.types[0], path)
 
 
 def test_the_schema_is_one() -> None:
@@ -76,6 +78,7 @@ def test_every_key_of_the_schema_is_described() -> None:
             }
         },
         {"cache": {"memory": 0}},
+        {"cache": {"redis": {"url": "unix:///run/redis"}}, "server": {"secret": "0123456789abcdef"}},
         upstream(),
         upstream(headers={"X-A": "Bearer ${T:-x}"}, forward=["x-b"], credential_headers=["x-b"]),
         upstream(prefix=None, native_prefix="", required="${R:-true}", tls=None, proxy="env"),
@@ -113,6 +116,8 @@ def test_what_the_loader_takes_the_schema_takes(tree: object) -> None:
         {"cache": {"memory": 1.5}},
         {"cache": {"max_ttl": "-1s"}},
         {"cache": {"redis": {}}},
+        {"cache": {"redis": {"url": "http://x"}}},
+        {"cache": {"redis": {"url": "redis://x", "key_prefix": "{x}"}}},
         {"files": []},
         {"upstreams": {"My": {"url": "https://x"}}},
         {"upstreams": {"docs": {}}},

@@ -5,11 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mcp_federator.config import Config, Duration, Server, Upstream
+from mcp_federator.config import Cache, Config, Duration, Redis, Server, Upstream
 
 SECRET = "hunter2-hunter2-hunter2"
 CONFIG = Config(
     server=Server(secret=(SECRET,)),
+    cache=Cache(redis=Redis(url=f"redis://:{SECRET}@h")),
     upstreams={
         "docs": Upstream(url=f"https://x/?key={SECRET}", headers={"X-Key": SECRET}, timeout=Duration(12)),
         "files": Upstream(command="run", args=("--key", SECRET), env={"KEY": SECRET}),
@@ -79,10 +80,28 @@ def test_the_defaults_are_those_of_the_design() -> None:
             "log": {"format": "text", "level": "info"},
         },
         "lists": {"window": 8, "soft_deadline": 2, "max_pages": 1000, "max_items": 100_000},
-        "cache": {"memory": 64 << 20, "max_ttl": 86400, "stale_if_error": 300, "client_refresh": "loopback"},
+        "cache": {
+            "memory": 64 << 20,
+            "redis": None,
+            "max_ttl": 86400,
+            "stale_if_error": 300,
+            "client_refresh": "loopback",
+        },
         "upstreams": {},
         "files": [],
         "notes": [],
+    }
+
+
+def test_the_defaults_of_redis_are_those_of_the_design() -> None:
+    """Design, section 8."""
+    assert msgspec.json.decode(msgspec.json.encode(Redis(url="redis://h"), enc_hook=float)) == {
+        "url": "redis://h",
+        "timeout": 0.25,
+        "key_prefix": "mcpf:",
+        "max_value_bytes": 8 << 20,
+        "outage_freshness": 30,
+        "encrypt_private": True,
     }
 
 

@@ -84,6 +84,70 @@ def test_invalidate_before_relay(change: Change) -> None:
     run(check())
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_other_processes_are_told_before_listeners_are(answers: bool) -> None:
+    """Not for long where they do not answer; who listens to nothing that changed keeps nobody waiting."""
+
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        steps: list[object] = []
+
+        async def told() -> None:
+            steps.append("telling")
+            await asyncio.sleep(0.1 if answers else 60)
+            steps.append("told")
+
+        docs = Speaker(steps=steps)
+        voice = replace(docs.voice, told=told)
+        hub = hub_of()
+        hub.adopt([voice])
+        event = Event("docs", LIST)
+        hub.heard(voice, event)
+        assert steps == [event]
+        await asyncio.sleep(1)
+        begun = loop.time()
+        woken = asyncio.Event()
+        listener = hub.open(wanted(lists=True), Caller(), woken.set)
+        hub.heard(voice, event)
+        await turn()
+        assert steps == [event, event, "telling"]
+        assert listener.take() == []
+        await woken.wait()
+        assert listener.take() == [None]
+        assert loop.time() - begun == pytest.approx(0.1 if answers else hubs.TELL_SECONDS)
+        assert ("told" in steps) is answers
+        hub.heard(voice, event)
+        await hub.end()
+        assert listener.over
+
+    after(check())
+
+
+def test_what_another_process_heard_is_told_here_too() -> None:
+    """At its pace; the cache has been told already.  What was heard here as well is told once."""
+
+    async def check() -> None:
+        docs = Speaker()
+        hub = hub_of(docs)
+        steps: list[object] = []
+        listening(hub, "docs+x://1", lists=True, steps=steps)
+        for _ in range(100):
+            hub.heard_elsewhere(docs.voice, Event("docs", LIST))
+        assert steps == [None]
+        await asyncio.sleep(2)
+        assert steps == [None, None]
+        assert docs.invalidated == []
+        event = Event("docs", RESOURCE, "x://1")
+        hub.heard(docs.voice, event)
+        hub.heard_elsewhere(docs.voice, event)
+        await asyncio.sleep(2)
+        assert steps == [None, None, "docs+x://1"]
+        hub.heard_elsewhere(Speaker().voice, event)
+        assert len(steps) == 3
+
+    after(check())
+
+
 def test_H32_a_storm_costs_little_and_its_last_change_is_told() -> None:
     """500 changes in a second are at most five invalidations, and as many notices for each listener."""
 

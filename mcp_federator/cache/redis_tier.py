@@ -1,0 +1,124 @@
+"""The Redis tier of one process: made of its settings, started and ended once, shared by all upstreams.
+
+What may not come in: what is looked up, and when; that is `readthrough`.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mcp_federator.breaker import State
+from mcp_federator.cache.generations import Generations
+from mcp_federator.cache.names import Names
+from mcp_federator.cache.notice import Notice
+from mcp_federator.cache.redis_store import RedisStore
+from mcp_federator.cache.replicas import Replicas
+from mcp_federator.cache.secrecy import Secrecy
+from mcp_federator.cache.shared import Shared
+from mcp_federator.config import Cache, Redis
+from mcp_federator.errors import ConfigError
+from mcp_federator.metrics import Metrics
+
+FLAWED: Final = "entry"
+"""The operation under which entries that cannot be used are counted as errors."""
+
+_log = logging.getLogger(__name__)
+
+
+class RedisTier:
+    """See above.  Needs no running loop until it is started.
+
+    Args:
+        settings: `cache.redis`.
+        secrets: the server's, at least one.
+        metrics: counts commands and their failures.
+        clock: seconds, never going back.
+
+    Raises:
+        ConfigError: the URL cannot be used.
+    """
+
+    def __init__(
+        self, settings: Redis, secrets: list[bytes], metrics: Metrics, clock: Callable[[], float]
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._closure = Secrecy(secrets, encrypt=settings.encrypt_private)
+        try:
+            self._store = RedisStore(
+                settings.url,
+                key_prefix=settings.key_prefix,
+                timeout=settings.timeout,
+                observe=self._observe,
+                clock=clock,
+            )
+        except ValueError as problem:
+            raise ConfigError("cache.redis.url", str(problem)) from None
+        self._replicas = Replicas(self._store, key_prefix=settings.key_prefix, clock=clock)
+        self._failing = ""
+        metrics.watch_redis(lambda: self.up)
+
+    def start(self) -> None:
+        """Begin to listen to the other replicas."""
+        self._replicas.start()
+
+    async def close(self) -> None:
+        """Write what waits, and let go."""
+        await self._replicas.close()
+
+    async def told(self) -> bool:
+        """Write and tell the changes that wait, now; whether all were."""
+        return await self._replicas.told()
+
+    @property
+    def up(self) -> bool:
+        """Whether it answers, and the other replicas are heard."""
+        return self._store.state is State.CLOSED and self._replicas.channel.up
+
+    @property
+    def failing(self) -> str:
+        """Why the last command failed, `""` where it did not."""
+        return self._failing
+
+    def share(
+        self,
+        name: str,
+        identity: bytes,
+        cache: Cache,
+        generations: Generations,
+        heard: Callable[[Notice], None] = lambda _: None,
+    ) -> Shared:
+        """The part of one upstream; `heard` is told what other replicas declared, after `generations`."""
+        return Shared(
+            self._replicas,
+            names=Names(self._settings.key_prefix, name, identity),
+            closure=self._closure,
+            generations=generations,
+            max_ttl=cache.max_ttl,
+            stale_window=cache.stale_if_error,
+            max_value_bytes=self._settings.max_value_bytes,
+            clock=self._clock,
+            flawed=lambda flaw: self._metrics.redis(FLAWED, None, flaw),
+            heard=heard,
+            outage_freshness=self._settings.outage_freshness,
+        )
+
+    def status(self) -> Mapping[str, Any]:
+        """What `/status` tells of it."""
+        return {
+            "up": self.up,
+            "breaker": self._store.state,
+            "listening": self._replicas.channel.up,
+            "untold_changes": self._replicas.untold,
+            "last_failure": self._failing or None,
+        }
+
+    def _observe(self, operation: str, seconds: float, fault: str) -> None:
+        self._metrics.redis(operation, seconds, fault)
+        # What comes and goes is said when it does; that it goes on is for the metrics to tell.
+        if fault and not self._failing:
+            _log.warning("redis: %s failed (%s); answers come from memory and upstreams", operation, fault)
+        elif self._failing and not fault:
+            _log.warning("redis: answers again")
+        self._failing = fault
