@@ -37,7 +37,7 @@ from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
 from mcp_federator.hub import Hub, Voice
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Change, Event, Method, Wanted
+from mcp_federator.model import Change, Era, Event, Method, Wanted
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
 from mcp_federator.upstream.repository import AnyClient, Repository, opened
@@ -290,11 +290,20 @@ class Federation:
         """The upstreams, by name, in configuration order."""
         return {name: stack.client for name, stack in self._stacks.items()}
 
-    def discover(self) -> tuple[bytes, int]:
-        """Our capabilities, and for how many milliseconds clients may keep them."""
+    @property
+    def alone(self) -> bool:
+        """Whether no other process serves the same clients: where there are others, all share one Redis."""
+        return self._redis is None
+
+    def discover(self, era: Era) -> tuple[bytes, int]:
+        """Our capabilities toward clients of an era, and for how many milliseconds they may keep them."""
         clients = self.clients.values()
         known = all(client.status.era is not None for client in clients)
-        declared = capabilities(self.hub.offers, completions=any(client.completes for client in clients))
+        offers = self.hub.offers
+        if era is Era.LEGACY and not self.alone:
+            # What a session subscribes to is known to one process, and its stream may be at another.
+            offers = replace(offers, resources=False)
+        declared = capabilities(offers, completions=any(client.completes for client in clients))
         return declared, DISCOVER_TTL_MS if known else 0
 
     def status(self) -> dict[str, Any]:

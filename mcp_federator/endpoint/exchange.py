@@ -37,6 +37,11 @@ class Holder(Protocol):
     """Where clients listen."""
 
     @property
+    def alone(self) -> bool:
+        """Whether no other process serves the same clients."""
+        ...
+
+    @property
     def federator(self) -> Source:
         """The source that requests beginning now are to ask."""
         ...

@@ -40,7 +40,7 @@ class Mcp:
     Args:
         source_of: see `Holder`.
         settings: the `server` section; its instructions are told by discover.
-        discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
+        discover: for clients of an era, capabilities as a JSON object, and how many milliseconds they hold.
         legacy: serves legacy clients.
     """
 
@@ -48,7 +48,7 @@ class Mcp:
         self,
         source_of: Holder,
         settings: config.Server,
-        discover: Callable[[], tuple[bytes, int]],
+        discover: Callable[[Era], tuple[bytes, int]],
         legacy: Legacy,
     ) -> None:
         self._source_of = source_of
@@ -80,7 +80,7 @@ class Mcp:
         if request.meta.version is None and _is_legacy(request, asking.fields):
             exchange.era = Era.LEGACY
             if request.method == INITIALIZE and request.id is not None:
-                return self._legacy.begin(request.id, body, exchange, self._discover()[0])
+                return self._legacy.begin(request.id, body, exchange, self._discover(Era.LEGACY)[0])
             return await self._legacy.answer(request, body, exchange, asking)
         if request.id is None:
             # Nothing a modern client may notify of concerns us: requests end when their connection does.
@@ -93,7 +93,7 @@ class Mcp:
             return b""
         query = modern.query(request)
         if query.method is _DISCOVER:
-            capabilities, ttl_ms = self._discover()
+            capabilities, ttl_ms = self._discover(Era.MODERN)
             return modern.encode_discover(
                 request.id, capabilities=capabilities, instructions=self._instructions, ttl_ms=ttl_ms
             )

@@ -85,7 +85,7 @@ class Endpoint:
         credential_headers: lower-case names of fields that hold credentials beyond the well-known ones.
         metrics: counts every request.
         request_log: gets a line for every request.
-        discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
+        discover: for clients of an era, capabilities as a JSON object, and how many milliseconds they hold.
         clock: seconds, for durations only.
 
     Raises:
@@ -102,7 +102,7 @@ class Endpoint:
         credential_headers: frozenset[str],
         metrics: Metrics,
         request_log: RequestLog,
-        discover: Callable[[], tuple[bytes, int]],
+        discover: Callable[[Era], tuple[bytes, int]],
         clock: Callable[[], float],
     ) -> None:
         self._legacy = Legacy(source_of, settings, Streams(metrics.listener_dropped))

@@ -103,7 +103,7 @@ class Subscriptions:
         """
         hub = self._source_of.hub
         asked = Wanted(uris=frozenset((uri,)))
-        if asked != await hub.offered(asked, caller):
+        if not self._source_of.alone or asked != await hub.offered(asked, caller):
             raise self._refused(uri)
         if not hub.has_room(asked):
             raise overloaded(NO_ROOM)
@@ -172,6 +172,11 @@ class Subscriptions:
 
     def _refused(self, uri: str) -> McpError:
         hub = self._source_of.hub
+        if not self._source_of.alone:
+            return McpError(
+                Code.METHOD_NOT_FOUND,
+                "Method not found: this server is several processes, which do not share subscriptions.",
+            )
         if not hub.offers.resources:
             return McpError(
                 Code.METHOD_NOT_FOUND, "Method not found: no upstream tells of changes of its resources."

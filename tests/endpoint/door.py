@@ -180,6 +180,7 @@ class Door:
     credentials: frozenset[str] = frozenset()
     discovered: tuple[bytes, int] = (b'{"resources":{}}', 60_000)
     speaker: Speaker = field(default_factory=Speaker)
+    alone: bool = True
 
     async def __aenter__(self) -> Self:
         self.federator = self.source
@@ -197,7 +198,7 @@ class Door:
             credential_headers=self.credentials,
             metrics=self.metrics,
             request_log=self.log,
-            discover=lambda: self.discovered,
+            discover=lambda _: self.discovered,
             clock=lambda: self.now,
         )
         self.before = asyncio.all_tasks()

@@ -219,6 +219,21 @@ def test_what_cannot_be_subscribed_to(
     run(body())
 
 
+def test_several_processes_do_not_share_subscriptions() -> None:
+    """So none is accepted; lists are told wherever a session's stream is."""
+
+    async def body() -> None:
+        async with Door(alone=False) as door:
+            client = await began(door)
+            events = await stream(client)
+            response = await client.ask("resources/subscribe", {"uri": ONE})
+            assert (response.status, response.code) == (200, -32601)
+            door.speaker.say(door.hub)
+            assert await events.said() == ("resources/list_changed", None)
+
+    run(body())
+
+
 @pytest.mark.parametrize(
     ("where", "name", "code"), [(subscriptions, "MAX_URIS", -32602), (hubs, "MAX_WEIGHT", -32603)]
 )
