@@ -37,7 +37,7 @@ from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
 from mcp_federator.hub import Hub, Voice
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Change, Era, Event, Method, Wanted
+from mcp_federator.model import Change, Era, Event, Method, Offers, Wanted
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
 from mcp_federator.upstream.repository import AnyClient, Repository, opened
@@ -49,6 +49,7 @@ LAST_WORDS: Final = 1.0
 """How long, in seconds, requests may go on to be counted after the upstream they wait for was closed."""
 
 _NO_BOUND: Final = nullcontext()
+_NOTHING: Final = Offers()
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "server": Server.__struct_fields__,
@@ -184,8 +185,14 @@ class Federation:
 
     def _subscribe(self, stack: Stack) -> None:
         """Listen on behalf of the cache: of nobody, for a caller's credentials are for his own requests."""
-        if self._subscribes and stack.settings.cache.subscribe and not stack.settings.forward:
-            self.hub.keep(stack.voice, Wanted(lists=True))
+        if not self._subscribes or not stack.settings.cache.subscribe or stack.settings.forward:
+            return
+
+        def watch(uris: frozenset[str]) -> None:
+            self.hub.keep(stack.voice, Wanted(lists=True, uris=uris))
+
+        stack.cached.watch(lambda: (stack.client.offers or _NOTHING).resources, watch)
+        watch(frozenset())
 
     async def _build(self, name: str, settings: Upstream, cache: Cache, lists: Lists) -> Stack:
         mapping = UriMapping(name, settings.prefix, settings.native_prefix)

@@ -38,6 +38,7 @@ from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.notice import Kind, Notice
 from mcp_federator.cache.redis_tier import RedisTier
 from mcp_federator.cache.shared import Lease, Look, Shared
+from mcp_federator.cache.watched import Watched
 from mcp_federator.config import Cache
 from mcp_federator.errors import McpError, Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
@@ -150,6 +151,9 @@ class ReadThrough(Source):
         self._flights: Flights[Landing] = Flights()
         self._refreshes = _Refreshes()
         self._heard = heard
+        self._holds = memory.holds
+        self._watched: Watched | None = None
+        self._uses: dict[str, int] = {}
         self._shared: Shared | None = None
         if redis is not None:
             self._shared = redis.share(name, identity, cache, self._generations, self._hear)
@@ -226,6 +230,11 @@ class ReadThrough(Source):
         if self._shared is not None:
             self._shared.drop_pages(method)
 
+    def watch(self, offered: Callable[[], bool], watch: Callable[[frozenset[str]], None]) -> None:
+        """Say from now on what to listen to, so that what is kept is never old; arguments as of `Watched`."""
+        self._watched = Watched(self._holds, offered, watch)
+        self._uses = self._watched.uses
+
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings; the memory's size is the store's."""
         self._max_ttl = cache.max_ttl
@@ -236,6 +245,8 @@ class ReadThrough(Source):
     def close(self) -> None:
         """Cancel what is under way; whoever waits for it gets a failure."""
         self._flights.close()
+        if self._watched is not None:
+            self._watched.close()
         if self._shared is not None:
             self._shared.close()
 
@@ -289,7 +300,7 @@ class ReadThrough(Source):
         if shared is None or looked is None or looked.lease is None:
             if looked is not None and looked.found is not None:
                 entry = self._from_redis(looked.found, stamp)
-                self._copies.admit(place, entry)
+                self._admit(place, entry)
                 return Landing(entry, tier=Tier.REDIS)
             landing, _ = await self._ask(place, caller, stamp)
             return _with(landing, found)
@@ -325,12 +336,19 @@ class ReadThrough(Source):
             self._overrule(place, stamp)
             return Landing(), _overruled
         entry = self._copies.entry(answer, stamp, longest=self._longest)
-        landing = Landing(entry, stored=self._copies.admit(place, entry))
+        landing = Landing(entry, stored=self._admit(place, entry))
 
         async def admitted(shared: Shared, lease: Lease) -> None:
             await shared.admit(lease, answer)
 
         return landing, admitted
+
+    def _admit(self, place: Place, entry: Entry) -> bool:
+        kept = self._copies.admit(place, entry)
+        uri = place.query.uri
+        if kept and uri is not None and self._watched is not None:
+            self._watched.kept(uri, place.public)
+        return kept
 
     @property
     def _longest(self) -> float:
@@ -355,6 +373,9 @@ class ReadThrough(Source):
     ) -> Answer:
         """A copy; where it stands in for a failure it may be a stale one."""
         entry, left = found.entry, found.left
+        uses = self._uses
+        if uses and (uri := query.uri) in uses:
+            uses[uri] += 1
         outcome = _HIT if left > 0 else _STALE
         self._metrics.cache_request(self._name, query.method, entry.scope, outcome, tier)
         detail = "" if failure is None else _detail(failure)
