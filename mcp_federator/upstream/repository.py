@@ -196,6 +196,7 @@ class Repository:
             up=self._up,
             breaker="closed",
             in_flight=self._slots.taken,
+            listening=0,
             left_out=self._left_out.total,
             error=self._error,
         )
