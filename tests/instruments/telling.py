@@ -47,8 +47,8 @@ async def on_read(_: Any, params: ReadResourceRequestParams) -> ReadResourceResu
         await bus.publish(ResourcesListChanged())
     if uri not in TEXTS:
         raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": params.uri})
-    text = TextResourceContents(uri=params.uri, text=TEXTS[uri])
-    return ReadResourceResult(contents=[text], ttl_ms=0 if name else HOUR, cache_scope="public")
+    part = TextResourceContents(uri=params.uri, text=TEXTS[uri])
+    return ReadResourceResult(contents=[part], ttl_ms=0 if name else HOUR, cache_scope="public")
 
 
 server: Server[Any] = Server(

@@ -3,8 +3,8 @@
 Runs in an environment of its own, for the SDK's two generations cannot share one: `python server.py stdio`,
 or `python server.py http PORT`, which prints one line when it listens.  Ten resources on pages of four, and a
 template whose variable is completed; a read of anything else is -32002, but for two kinds of names.
-`file:///notes/new…` makes the note and tells that the list has changed; `file:///notes/edit/N.md` changes note
-N and tells whoever subscribed to it.
+`file:///notes/new…` makes the note and tells that the list has changed; `file:///notes/edit/N.md` changes
+note N and tells whoever subscribed to it.
 """
 
 import base64
