@@ -16,6 +16,7 @@ from mcp_federator.cache.entry import Entry
 from mcp_federator.cache.generations import Generations, Stamp
 from mcp_federator.cache.key import Key, Keys, private
 from mcp_federator.cache.memory_store import MemoryStore
+from mcp_federator.cache.watched import Watched
 from mcp_federator.config import Cache
 from mcp_federator.federation.partition import Credentials
 from mcp_federator.model import Answer, Caller, Query, Scope
@@ -65,6 +66,8 @@ class Copies:
         self._memory = memory
         self._clock = clock
         self.generations = Generations()
+        self.watched: Watched | None = None
+        """Is told what is kept, where somebody wants to know."""
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings."""
@@ -154,7 +157,10 @@ class Copies:
         self.drop(place)
         if entry.fresh_until <= self._clock():
             return False
-        return self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
+        kept = self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
+        if kept and self.watched is not None and place.query.uri is not None:
+            self.watched.kept(place.query.uri, place.public)
+        return kept
 
     def drop(self, place: Place, *, public: bool = True) -> None:
         """Remove what this caller could have been given: the upstream says something else now.
