@@ -16,7 +16,6 @@ from mcp_federator.cache.entry import Entry
 from mcp_federator.cache.generations import Generations, Stamp
 from mcp_federator.cache.key import Key, Keys, private
 from mcp_federator.cache.memory_store import MemoryStore
-from mcp_federator.cache.watched import Watched
 from mcp_federator.config import Cache
 from mcp_federator.federation.partition import Credentials
 from mcp_federator.model import Answer, Caller, Query, Scope
@@ -66,8 +65,8 @@ class Copies:
         self._memory = memory
         self._clock = clock
         self.generations = Generations()
-        self.watched: Watched | None = None
-        """Is told what is kept, where somebody wants to know."""
+        self.kept: Callable[[str, Key], None] | None = None
+        """Is told of each resource of which a copy is kept, and of its public key."""
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings."""
@@ -158,8 +157,8 @@ class Copies:
         if entry.fresh_until <= self._clock():
             return False
         kept = self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
-        if kept and self.watched is not None and place.query.uri is not None:
-            self.watched.kept(place.query.uri, place.public)
+        if kept and self.kept is not None and place.query.uri is not None:
+            self.kept(place.query.uri, place.public)
         return kept
 
     def drop(self, place: Place, *, public: bool = True) -> None:

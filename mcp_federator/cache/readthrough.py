@@ -152,6 +152,7 @@ class ReadThrough(Source):
         self._refreshes = _Refreshes()
         self._heard = heard
         self._holds = memory.holds
+        self._watched: Watched | None = None
         self._uses: dict[str, int] = {}
         self._shared: Shared | None = None
         if redis is not None:
@@ -231,8 +232,9 @@ class ReadThrough(Source):
 
     def watch(self, offered: Callable[[], bool], watch: Callable[[frozenset[str]], None]) -> None:
         """Say from now on what to listen to, so that what is kept is never old; arguments as of `Watched`."""
-        self._copies.watched = Watched(self._holds, offered, watch)
-        self._uses = self._copies.watched.uses
+        self._watched = Watched(self._holds, offered, watch)
+        self._uses = self._watched.uses
+        self._copies.kept = self._watched.kept
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings; the memory's size is the store's."""
@@ -244,8 +246,8 @@ class ReadThrough(Source):
     def close(self) -> None:
         """Cancel what is under way; whoever waits for it gets a failure."""
         self._flights.close()
-        if self._copies.watched is not None:
-            self._copies.watched.close()
+        if self._watched is not None:
+            self._watched.close()
         if self._shared is not None:
             self._shared.close()
 
