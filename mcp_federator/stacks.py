@@ -170,7 +170,6 @@ class Federation:
         if old_stacks:
             self._retire(self.federator.close)
         self.federator = federator
-        self.hub.adopt([stack.voice for stack in stacks.values()])
         self.config = config
         self._scopes.adopt(config.cache.max_ttl)
         for name, old in old_stacks.items():
@@ -178,10 +177,13 @@ class Federation:
                 old.adopt(config.cache, config.lists)
             else:
                 self._retire(partial(self._leave, name, old), after=config.server.grace)
-        for name, stack in stacks.items():
-            if old_stacks.get(name) is not stack:
-                await stack.client.start()
-                self._subscribe(stack)
+        fresh = [stack for name, stack in stacks.items() if old_stacks.get(name) is not stack]
+        for stack in fresh:
+            await stack.client.start()
+        # Who listens is handed on to those that can listen.
+        self.hub.adopt([stack.voice for stack in stacks.values()])
+        for stack in fresh:
+            self._subscribe(stack)
 
     def _subscribe(self, stack: Stack) -> None:
         """Listen on behalf of the cache: of nobody, for a caller's credentials are for his own requests."""

@@ -234,6 +234,7 @@ class ReadThrough(Source):
         """Say from now on what to listen to, so that what is kept is never old; arguments as of `Watched`."""
         self._watched = Watched(self._holds, offered, watch)
         self._uses = self._watched.uses
+        self._copies.kept = self._watched.kept
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings; the memory's size is the store's."""
@@ -300,7 +301,7 @@ class ReadThrough(Source):
         if shared is None or looked is None or looked.lease is None:
             if looked is not None and looked.found is not None:
                 entry = self._from_redis(looked.found, stamp)
-                self._admit(place, entry)
+                self._copies.admit(place, entry)
                 return Landing(entry, tier=Tier.REDIS)
             landing, _ = await self._ask(place, caller, stamp)
             return _with(landing, found)
@@ -336,19 +337,12 @@ class ReadThrough(Source):
             self._overrule(place, stamp)
             return Landing(), _overruled
         entry = self._copies.entry(answer, stamp, longest=self._longest)
-        landing = Landing(entry, stored=self._admit(place, entry))
+        landing = Landing(entry, stored=self._copies.admit(place, entry))
 
         async def admitted(shared: Shared, lease: Lease) -> None:
             await shared.admit(lease, answer)
 
         return landing, admitted
-
-    def _admit(self, place: Place, entry: Entry) -> bool:
-        kept = self._copies.admit(place, entry)
-        uri = place.query.uri
-        if kept and uri is not None and self._watched is not None:
-            self._watched.kept(uri, place.public)
-        return kept
 
     @property
     def _longest(self) -> float:

@@ -43,8 +43,7 @@ class Listener:
             notice = part
         if notice not in waiting:
             waiting[notice] = None
-            if len(waiting) == 1:
-                self._wake()
+            self._wake()
 
     def take(self) -> list[Notice]:
         """What it was told since it took something last, in order."""

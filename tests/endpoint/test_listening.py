@@ -1,9 +1,12 @@
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from mcp_federator.endpoint import stream
+from mcp_federator.endpoint.listening import ListenStream
+from mcp_federator.hub import Listener
 from mcp_federator.hub import hub as hubs
 from mcp_federator.model import Change, Offers, Wanted
 from tests.endpoint.door import PATIENCE, Door, began, request, run, settle
@@ -11,6 +14,7 @@ from tests.endpoint.events import ID, LISTEN, Events, listening, opened, wish
 from tests.hub.speaker import Speaker
 
 RESOURCE = Change.RESOURCE
+IN_ORDER = [f"docs+x://{number}" for number in range(9, 0, -1)]
 
 
 async def until_listening(door: Door, count: int) -> None:
@@ -72,8 +76,8 @@ def test_H31_every_message_bears_the_id_as_it_was_sent(id: Any) -> None:  # noqa
         ({"resourcesListChanged": False, "resourceSubscriptions": []}, {}),
         ({"resourceSubscriptions": ["nope+x://1"]}, {}),
         (
-            {"resourceSubscriptions": ["docs+b://", "docs+a://", "docs+b://"], "toolsListChanged": True},
-            {"resourceSubscriptions": ["docs+b://", "docs+a://"]},
+            {"resourceSubscriptions": [*IN_ORDER, "nope+x://", *IN_ORDER], "toolsListChanged": True},
+            {"resourceSubscriptions": IN_ORDER},
         ),
     ],
     ids=str,
@@ -152,7 +156,7 @@ def test_H38_a_client_that_leaves_is_released_at_once() -> None:
 
 
 def test_a_thousand_streams_leave_nothing() -> None:
-    """Tasks, connections and wishes are as before."""
+    """Tasks, connections, wishes and objects are as before."""
 
     async def body() -> None:
         async with Door() as door:
@@ -171,6 +175,8 @@ def test_a_thousand_streams_leave_nothing() -> None:
             assert door.speaker.wants == {}
             assert door.hub._channels["docs"].contexts == {}
             assert door.hub._weight == 0
+            gc.collect()
+            assert [one for one in gc.get_objects() if isinstance(one, ListenStream | Listener)] == []
 
     run(body())
 

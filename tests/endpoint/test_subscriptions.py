@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mcp_federator.endpoint import stream as streams
 from mcp_federator.endpoint import subscriptions
 from mcp_federator.hub import hub as hubs
 from mcp_federator.model import Change, Offers, Wanted
@@ -87,19 +88,25 @@ def test_a_session_hears_no_more_of_what_it_unsubscribed_from() -> None:
     run(body())
 
 
-def test_each_message_goes_out_on_one_stream_of_its_session() -> None:
+def test_each_message_goes_out_on_one_stream_of_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest; when it ends, on the one before it.  Other sessions have their own."""
+    monkeypatch.setattr(streams, "COMMENT_SECONDS", 0.0001)
 
     async def body() -> None:
         async with Door() as door:
             client, other = await began(door), await began(door)
             first, second, others = await stream(client), await stream(client), await stream(other)
             await subscribed(client, ONE)
-            door.speaker.say(door.hub, RESOURCE, "x://1")
-            assert await second.said() == ("resources/updated", ONE)
+            for number in range(50):
+                door.speaker.say(door.hub, RESOURCE, f"x://1/{number}")
+                assert await second.said() == ("resources/updated", f"{ONE}/{number}")
+            session = next(iter(door.endpoint._legacy.subscriptions._sessions.values()))
+            # It has not come to it when its client leaves.
+            monkeypatch.setattr(session.streams[-1], "news", lambda: b"")
+            door.speaker.say(door.hub)
+            monkeypatch.setattr(streams, "COMMENT_SECONDS", 60)
             await second.connection.close()
             await until(door, streams=2)
-            door.speaker.say(door.hub)
             assert await first.said() == ("resources/list_changed", None)
             assert await others.said() == ("resources/list_changed", None)
             await nothing_more([first, others], door)

@@ -13,9 +13,11 @@ Acts = list[tuple[float, str, Contexts]]
 def paced(body: Callable[[Pace[str]], None], until: float = 10.0) -> Acts:
     """What was done, and when; `body` may call things later on the loop."""
     acts: Acts = []
+    troubles: list[object] = []
 
     async def check() -> int:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: troubles.append(context))
         pace: Pace[str] = Pace(
             lambda subject, heard: acts.append((round(loop.time(), 3), subject, heard)), "rest"
         )
@@ -24,6 +26,7 @@ def paced(body: Callable[[Pace[str]], None], until: float = 10.0) -> Acts:
         return len(pace)
 
     assert run(check()) == 0
+    assert troubles == []
     return acts
 
 
