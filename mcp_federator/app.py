@@ -72,7 +72,9 @@ class App:
         self._request_log = RequestLog(server.log.format, server.log.level)
         self._places = InFlight(server.max_in_flight)
         self._redis = redis_of(config, self._metrics, clock)
-        self._federation = Federation(config, self._metrics, clock, self._places, self._redis)
+        self._federation = Federation(
+            config, self._metrics, clock, self._places, self._redis, subscribes=True
+        )
         self._endpoint = Endpoint(
             self._federation,
             server,

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -24,7 +25,7 @@ import uvloop
 
 from mcp_federator import __version__, config, log
 from mcp_federator.app import App
-from mcp_federator.client import Client, Content, ListTooLongError, Page, Reader, ReadResult
+from mcp_federator.client import Change, Client, Content, ListTooLongError, Page, Reader, ReadResult
 from mcp_federator.config import Config, Lists
 from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
@@ -66,7 +67,7 @@ def _obey(words: list[str]) -> int:
     parser = _parser()
     options = parser.parse_args(own)
     if command is not None and not hasattr(options, "command"):
-        parser.error("a command after -- is for list, templates and read")
+        parser.error("a command after -- is for list, templates, read and listen")
     options.command = command
     try:
         run: Callable[[argparse.Namespace], int] = options.run
@@ -137,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         ("list", _list_resources, "List the resources of a server or of a configuration."),
         ("templates", _list_templates, "List the resource templates of a server or of a configuration."),
         ("read", _read, "Read one resource."),
+        ("listen", _listen, "Print a line for each change, until interrupted."),
     ):
         asking = command(name, run, text)
         asking.set_defaults(command=None)
@@ -146,6 +148,8 @@ def _parser() -> argparse.ArgumentParser:
         if name == "read":
             asking.add_argument("uri", metavar="URI")
             asking.add_argument("--input", action="store_true", help="ask here what the server wants to know")
+        if name == "listen":
+            asking.add_argument("--lists", action="store_true", help="of the lists too; without a URI always")
         asking.add_argument("--url", help="an MCP server; a running federator is one")
         asking.add_argument(
             "--header",
@@ -154,7 +158,9 @@ def _parser() -> argparse.ArgumentParser:
             metavar="'NAME: VALUE'",
             help="header field to send to --url; ${VAR} and ${file:PATH} keep a secret off the command line",
         )
-        _add_upstreams(asking)
+        _add_upstreams(
+            asking, *(("URI or NAME=URL", "a resource, or an upstream") if name == "listen" else ())
+        )
         asking.add_argument("--json", action="store_true", help="print what the server gave, as JSON")
 
     forget = command(
@@ -171,9 +177,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_upstreams(parser: argparse.ArgumentParser) -> None:
+def _add_upstreams(
+    parser: argparse.ArgumentParser, what: str = "NAME=URL", means: str = "an upstream, without a file"
+) -> None:
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="configuration, YAML or JSON")
-    parser.add_argument("upstreams", nargs="*", metavar="NAME=URL", help="an upstream, without a file")
+    parser.add_argument("upstreams", nargs="*", metavar=what, help=means)
 
 
 def _config_of(options: argparse.Namespace) -> Config:
@@ -380,7 +388,7 @@ async def _ask_federation(given: Config, ask: _Ask) -> int:
     federation = Federation(given, Metrics(__version__))
     try:
         await federation.apply(given)
-        return await ask(Reader(federation.federator), given.lists)
+        return await ask(Reader(federation.federator, federation.hub), given.lists)
     finally:
         await federation.close()
 
@@ -441,6 +449,45 @@ def _read(options: argparse.Namespace) -> int:
         return 0
 
     return _asking(options, ask)
+
+
+_NAMED: Final = re.compile(r"[^:/?#]*=")
+"""How an upstream begins, and no URI does: before its colon there is no `=`."""
+
+
+def _apart(options: argparse.Namespace) -> list[str]:
+    """The URIs among the arguments; what is left there are upstreams."""
+    # Where something else says whom to ask, each argument is a URI.
+    known = options.url is not None or options.command is not None or options.config is not None
+    uris = [word for word in options.upstreams if known or not _NAMED.match(word)]
+    options.upstreams = [word for word in options.upstreams if word not in uris]
+    return uris
+
+
+def _listen(options: argparse.Namespace) -> int:
+    uris = _apart(options)
+
+    async def ask(reader: Reader, _: Lists) -> int:
+        async with reader.listen(*uris, lists=options.lists or not uris) as changes:
+            if not (changes.lists or changes.uris):
+                raise FederatorError("the server does not tell of these changes")
+            for uri in uris:
+                if uri not in changes.uris:
+                    remark(log.clean(f"not told: {uri}", 1000))
+            if options.lists and not changes.lists:
+                remark("not told: the lists")
+            remark("listening")
+            async for change in changes:
+                _print_change(change, as_json=options.json)
+        return 0
+
+    return _asking(options, ask)
+
+
+def _print_change(change: Change, *, as_json: bool) -> None:
+    said = {"change": "list_changed"} if change.uri is None else {"change": "updated", "uri": change.uri}
+    line = json.dumps(said, ensure_ascii=False) if as_json else log.clean(" ".join(said.values()), 1000)
+    print(line, flush=True)
 
 
 def _name_of(reader: Reader) -> str:

@@ -28,12 +28,19 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from mcp_federator.model import Era, Method, Outcome, Scope, Tier
+from mcp_federator.model import Change, Era, Method, Outcome, Scope, Tier
 
 OTHER: Final = "other"
 """The label of every word outside its closed set."""
 
-METHODS: Final = frozenset(method.value for method in Method)
+METHODS: Final = frozenset(
+    {
+        *(method.value for method in Method),
+        "subscriptions/listen",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    }
+)
 STATUSES: Final = frozenset({"ok", "input_required", "client_error", "upstream_error", "internal_error"})
 UPSTREAM_OUTCOMES: Final = frozenset({"ok", "error", "timeout", "unreachable", "refused", "bad_reply"})
 
@@ -91,10 +98,13 @@ class Metrics(Collector):
         self._upstream_up: dict[_Key, int] = {}
         self._upstream_info: dict[str, _Key] = {}
         self._invalidations: defaultdict[_Key, int] = defaultdict(int)
+        self._notifications: defaultdict[_Key, int] = defaultdict(int)
+        self._listeners_dropped: defaultdict[_Key, int] = defaultdict(int)
         self._incomplete_lists: defaultdict[_Key, int] = defaultdict(int)
         self._listing_restarts: defaultdict[_Key, int] = defaultdict(int)
         self._reloads: defaultdict[_Key, int] = defaultdict(int)
         self._invalidation_reasons = _Words()
+        self._dropped_reasons = _Words()
         self._incomplete_reasons = _Words()
         self._restart_reasons = _Words()
         self._reload_results = _Words()
@@ -102,6 +112,7 @@ class Metrics(Collector):
         self._redis_seconds: defaultdict[_Key, _Histogram] = defaultdict(lambda: _Histogram(REDIS_BUCKETS))
         self._redis_operations = _Words()
         self._cache: Callable[[], tuple[int, int, int]] | None = None
+        self._listeners: Callable[[], int] | None = None
         self._redis_up: Callable[[], bool] | None = None
         self._sessions: Callable[[], int] | None = None
         self._registry = CollectorRegistry()
@@ -154,6 +165,14 @@ class Metrics(Collector):
         """Count entries of an upstream declared stale or gone because of one event."""
         self._invalidations[upstream, self._invalidation_reasons.label(reason)] += 1
 
+    def notification(self, upstream: str, kind: Change) -> None:
+        """Count what an upstream said of a change, or that something may have been missed."""
+        self._notifications[upstream, kind] += 1
+
+    def listener_dropped(self, reason: str) -> None:
+        """Count one listener that was given up."""
+        self._listeners_dropped[self._dropped_reasons.label(reason),] += 1
+
     def incomplete_list(self, upstream: str, reason: str) -> None:
         """Count a list of this upstream that was not seen whole; `reason` is a `Reason`, or `truncated`."""
         self._incomplete_lists[upstream, self._incomplete_reasons.label(reason)] += 1
@@ -170,6 +189,10 @@ class Metrics(Collector):
         """Ask `read` at each scrape for the memory tier's bytes, entries and evictions so far."""
         self._cache = read
 
+    def watch_listeners(self, read: Callable[[], int]) -> None:
+        """Ask `read` at each scrape for the number of those who listen here."""
+        self._listeners = read
+
     def watch_sessions(self, read: Callable[[], int]) -> None:
         """Ask `read` at each scrape for the number of legacy sessions that hold a stream open here."""
         self._sessions = read
@@ -182,6 +205,7 @@ class Metrics(Collector):
             self._upstream_seconds,
             self._upstream_up,
             self._invalidations,
+            self._notifications,
             self._incomplete_lists,
         )
         for series in by_upstream:
@@ -288,6 +312,25 @@ class Metrics(Collector):
             "Events that made cached entries stale or gone.",
             ("upstream", "reason"),
             self._invalidations,
+        )
+        yield _counter(
+            "notifications",
+            "What upstreams said of changes.",
+            ("upstream", "kind"),
+            self._notifications,
+        )
+        if self._listeners is not None:
+            yield _gauge(
+                "listeners",
+                "Clients that listen for changes at this process.",
+                (),
+                {(): self._listeners()},
+            )
+        yield _counter(
+            "listeners_dropped",
+            "Listeners that were given up.",
+            ("reason",),
+            self._listeners_dropped,
         )
         if self._sessions is not None:
             yield _gauge(

@@ -229,8 +229,38 @@ class Change(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One change at an upstream.  `uri` is native, and only there for `Change.RESOURCE`."""
+    """One change at an upstream.
+
+    Attributes:
+        upstream: its configured name.
+        change: what it says.
+        uri: native, and only there for `Change.RESOURCE`.
+        context: the partition whose stream it was heard on; None where it concerns everyone.
+    """
 
     upstream: str
     change: Change
     uri: str | None = None
+    context: bytes | None = None
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What somebody wants to hear of (basic/patterns/subscriptions, "Notification Filter").
+
+    Attributes:
+        lists: that the resources or the templates are others now.
+        uris: the resources whose changes matter; public above the hub, native below it.
+    """
+
+    lists: bool = False
+    uris: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return self.lists or bool(self.uris)
+
+
+class Offers(msgspec.Struct, frozen=True):
+    """What an upstream tells by itself: that its lists changed, that a resource did."""
+
+    lists: bool = False
+    resources: bool = False

@@ -35,8 +35,9 @@ from mcp_federator.federation.prefix import Mapping as UriMapping
 from mcp_federator.federation.prefix import problems
 from mcp_federator.federation.scopes import ListScopes
 from mcp_federator.federator import Federator, Member
+from mcp_federator.hub import Hub, Voice
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import Caller, Change, Event, Method
+from mcp_federator.model import Caller, Change, Era, Event, Method, Offers, Wanted
 from mcp_federator.upstream.client import Client
 from mcp_federator.upstream.limits import Budget, Slots
 from mcp_federator.upstream.repository import AnyClient, Repository, opened
@@ -48,6 +49,7 @@ LAST_WORDS: Final = 1.0
 """How long, in seconds, requests may go on to be counted after the upstream they wait for was closed."""
 
 _NO_BOUND: Final = nullcontext()
+_NOTHING: Final = Offers()
 
 _FIXED: Final[dict[str, tuple[str, ...]]] = {
     "server": Server.__struct_fields__,
@@ -68,6 +70,7 @@ class Stack(msgspec.Struct, frozen=True):
     client: AnyClient
     cached: ReadThrough
     member: Member
+    voice: Voice
 
     def adopt(self, cache: Cache, lists: Lists) -> None:
         """Take over what holds for all upstreams, from now on."""
@@ -89,9 +92,11 @@ class Federation:
         clock: seconds, never going back.
         places: see `Federator`.
         redis: the tier that all replicas share, of the same configuration; None is none.
+        subscribes: upstreams are listened to for the sake of what is kept of them (`cache.subscribe`).
 
     Attributes:
         federator: the source over all upstreams; another one after a reload.
+        hub: where their changes are listened to.
         config: what is in force.
     """
 
@@ -105,8 +110,11 @@ class Federation:
         clock: Callable[[], float] = time.monotonic,
         places: AbstractContextManager[object] = _NO_BOUND,
         redis: RedisTier | None = None,
+        *,
+        subscribes: bool = False,
     ) -> None:
         self._first = config
+        self.hub = Hub(metrics)
         self._metrics = metrics
         self._clock = clock
         self._redis = redis
@@ -117,6 +125,7 @@ class Federation:
         self._budget = Budget(config.server.max_response_bytes_in_flight)
         self._slots = Slots(config.server.max_in_flight)
         self._places = places
+        self._subscribes = subscribes
         self._stacks: dict[str, Stack] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         metrics.watch_cache(lambda: (self._memory.bytes, self._memory.entries, self._memory.evictions))
@@ -168,9 +177,24 @@ class Federation:
                 old.adopt(config.cache, config.lists)
             else:
                 self._retire(partial(self._leave, name, old), after=config.server.grace)
-        for name, stack in stacks.items():
-            if old_stacks.get(name) is not stack:
-                await stack.client.start()
+        fresh = [stack for name, stack in stacks.items() if old_stacks.get(name) is not stack]
+        for stack in fresh:
+            await stack.client.start()
+        # Who listens is handed on to those that can listen.
+        self.hub.adopt([stack.voice for stack in stacks.values()])
+        for stack in fresh:
+            self._subscribe(stack)
+
+    def _subscribe(self, stack: Stack) -> None:
+        """Listen on behalf of the cache: of nobody, for a caller's credentials are for his own requests."""
+        if not self._subscribes or not stack.settings.cache.subscribe or stack.settings.forward:
+            return
+
+        def watch(uris: frozenset[str]) -> None:
+            self.hub.keep(stack.voice, Wanted(lists=True, uris=uris))
+
+        stack.cached.watch(lambda: (stack.client.offers or _NOTHING).resources, watch)
+        watch(frozenset())
 
     async def _build(self, name: str, settings: Upstream, cache: Cache, lists: Lists) -> Stack:
         mapping = UriMapping(name, settings.prefix, settings.native_prefix)
@@ -178,17 +202,26 @@ class Federation:
         identity = _identity(name, settings, mapping.fingerprint, self._secrets[0])
         making, context = _making(identity, settings, self._secrets[0])
 
+        def changed(event: Event) -> None:
+            self.hub.heard(voice, event)
+
+        def invalidate(event: Event) -> None:
+            cached.invalidate(event)
+            forget(event)
+
         def heard(event: Event) -> None:
+            forget(event)
+            # Others do not say in which context they heard it; so it may be told where there is but one.
+            if not credentials.forwards:
+                self.hub.heard_elsewhere(voice, event)
+
+        def forget(event: Event) -> None:
             if event.change is not Change.RESOURCE:
                 client.forget()
 
-        def changed(event: Event) -> None:
-            cached.invalidate(event)
-            heard(event)
-
         make: Callable[..., AnyClient] = partial(Client, changed=changed)
         if settings.kind in {"repository", "directory"}:
-            make = partial(Repository, mounted=await opened(name, settings))
+            make = partial(Repository, mounted=await opened(name, settings), changed=changed)
         client = make(
             name,
             settings,
@@ -231,7 +264,17 @@ class Federation:
             drop_pages=drop_pages,
             completes=lambda: client.completes,
         )
-        return Stack(settings, client, cached, member)
+        voice = Voice(
+            name=name,
+            mapping=mapping,
+            want=client.want,
+            offers=lambda: client.offers,
+            know=client.probe,
+            partition=credentials.partition,
+            invalidate=invalidate,
+            told=None if self._redis is None else self._redis.tell,
+        )
+        return Stack(settings, client, cached, member, voice)
 
     async def _leave(self, name: str, old: Stack) -> None:
         """Close what was replaced; once nobody waits for it, its name leaves the metrics with it."""
@@ -258,11 +301,20 @@ class Federation:
         """The upstreams, by name, in configuration order."""
         return {name: stack.client for name, stack in self._stacks.items()}
 
-    def discover(self) -> tuple[bytes, int]:
-        """Our capabilities, and for how many milliseconds clients may keep them."""
+    @property
+    def alone(self) -> bool:
+        """Whether no other process serves the same clients: where there are others, all share one Redis."""
+        return self._redis is None
+
+    def discover(self, era: Era) -> tuple[bytes, int]:
+        """Our capabilities toward clients of an era, and for how many milliseconds they may keep them."""
         clients = self.clients.values()
         known = all(client.status.era is not None for client in clients)
-        declared = capabilities(completions=any(client.completes for client in clients))
+        offers = self.hub.offers
+        if era is Era.LEGACY and not self.alone:
+            # What a session subscribes to is known to one process, and its stream may be at another.
+            offers = replace(offers, resources=False)
+        declared = capabilities(offers, completions=any(client.completes for client in clients))
         return declared, DISCOVER_TTL_MS if known else 0
 
     def status(self) -> dict[str, Any]:
@@ -276,6 +328,7 @@ class Federation:
                 }
                 for name, stack in self._stacks.items()
             ],
+            "listeners": len(self.hub),
             "cache": {
                 "memory": {
                     "bytes": self._memory.bytes,
@@ -290,6 +343,7 @@ class Federation:
 
     async def close(self) -> None:
         """End all work and all connections."""
+        await self.hub.end()
         for task in tuple(self._retiring):
             task.cancel()
         await asyncio.gather(*self._retiring, return_exceptions=True)

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -251,6 +252,72 @@ def test_ctrl_c_ends_a_command() -> None:
     asyncio.run(check())
 
 
+TELLING = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        capabilities = {"resources": {"listChanged": True}}
+        told = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
+        told["serverInfo"] = {"name": "telling", "version": "1"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+    elif "id" in asked:
+        error = {"code": -32601, "message": "no"}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
+    else:
+        changed = {"jsonrpc": "2.0", "method": "notifications/resources/list_changed"}
+        print(json.dumps(changed), flush=True)
+        print(json.dumps(changed), flush=True)
+"""
+"""A legacy server that tells twice of a change once the handshake is over."""
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ([], "list_changed"),
+        (["--json"], '{"change": "list_changed"}'),
+        (["--lists", "x://1"], "list_changed"),
+    ],
+    ids=["lines", "json", "with a resource"],
+)
+def test_listen_prints_a_line_for_each_change(options: list[str], line: str) -> None:
+    """At once, until Ctrl-C, by which it ends as a shell expects, without a traceback."""
+    with python("-m", "mcp_federator", "listen", *options, "--", sys.executable, "-c", TELLING) as child:
+        child.wait_for("listening")
+        child.wait_for(rf"(?m)^{re.escape(line)}$")
+        assert ("# not told: x://1" in child.output) is ("x://1" in options)
+        child.signal(signal.SIGINT)
+        assert child.ended() == 130
+        assert "Traceback" not in child.output
+
+
+def test_listen_says_where_nothing_is_told(server: Running) -> None:
+    """It does not wait for what never comes."""
+    done = run("listen", "--lists", "file:///0.txt", f"docs={server.url}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "mcp-federator: the server does not tell of these changes\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "uris", "upstreams"),
+    [
+        (["docs+x://a?b=c", "docs=http://h/"], ["docs+x://a?b=c"], ["docs=http://h/"]),
+        (["--url", "http://h/", "a=b", "x://1"], ["a=b", "x://1"], []),
+        (["-c", "f.yaml", "users/me"], ["users/me"], []),
+        (["a", "--", "server"], ["a"], []),
+    ],
+    ids=" ".join,
+)
+def test_what_listen_is_given(words: list[str], uris: list[str], upstreams: list[str]) -> None:
+    """What begins like an upstream is one, unless something else says whom to ask."""
+    own, command = cli._split(["listen", *words])
+    options = cli._parser().parse_args(own)
+    options.command = command
+    assert cli._apart(options) == uris
+    assert options.upstreams == upstreams
+
+
 def shell(line: str, *arguments: str) -> str:
     """What a shell says on stderr that runs the line, in which `@` is the program with these arguments."""
     program = shlex.join([sys.executable, "-m", "mcp_federator", *arguments])
@@ -494,4 +561,4 @@ def test_a_command_is_for_those_that_ask(command: str, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as caught:
         cli.main([command, "--", "run"])
     assert caught.value.code == 2
-    assert "a command after -- is for list, templates and read" in capsys.readouterr().err
+    assert "a command after -- is for list, templates, read and listen" in capsys.readouterr().err

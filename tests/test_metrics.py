@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from mcp_federator.metrics import BUCKETS, STATUSES, UPSTREAM_OUTCOMES, Metrics
-from mcp_federator.model import Era, Method, Outcome, Scope, Tier
+from mcp_federator.model import Change, Era, Method, Outcome, Scope, Tier
 
 DOCS = Path(__file__).parents[1] / "docs" / "metrics.md"
 
@@ -42,10 +42,13 @@ def use_everything(metrics: Metrics) -> None:
     metrics.upstream_up("docs", up=True)
     metrics.upstream_info("docs", "modern", "2026-07-28", "streamable_http")
     metrics.invalidation("docs", "list_changed")
+    metrics.notification("docs", Change.LIST)
+    metrics.listener_dropped("slow")
     metrics.incomplete_list("docs", "timeout")
     metrics.listing_restart("scope")
     metrics.reload("ok")
     metrics.watch_cache(lambda: (1024, 3, 1))
+    metrics.watch_listeners(lambda: 1)
     metrics.watch_sessions(lambda: 2)
     metrics.watch_redis(lambda: True)
     metrics.redis("look", 0.001, "timeout")

@@ -18,7 +18,7 @@ from mcp_federator.config import (
 )
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Method, Query, Scope
+from mcp_federator.model import ANYONE, Method, Query, Scope, Wanted
 from mcp_federator.stacks import Federation, _identity, _making, load, needs_restart
 from mcp_federator.upstream.client import Client
 from tests.instruments.house import configured
@@ -261,3 +261,29 @@ def test_a_secret_tells_nothing_apart_but_what_is_made_of_header_fields() -> Non
     (whole, private), (other, its) = (_making(b"identity", TOKEN, key) for key in (b"old", b"new"))
     assert whole == other
     assert private != its
+
+
+@pytest.mark.parametrize(
+    ("subscribes", "settings", "kept"),
+    [
+        (True, {}, Wanted(lists=True)),
+        (True, {"cache": {"subscribe": False}}, None),
+        (True, {"forward": ["authorization"]}, None),
+        (False, {}, None),
+    ],
+    ids=["yes", "configured not to", "credentials of callers", "not for a moment"],
+)
+def test_the_cache_listens_on_behalf_of_nobody(
+    subscribes: bool, settings: dict[str, object], kept: Wanted | None
+) -> None:
+    """To each upstream, unless it is told who asks; what a command makes for the moment listens to nobody."""
+    first = configured({"a": {"url": "http://127.0.0.1:9/", **settings}})
+
+    async def check() -> None:
+        federation = Federation(first, Metrics("0"), subscribes=subscribes)
+        await federation.apply(first)
+        contexts = federation.hub._channels["a"].contexts
+        assert [context.wanted for context in contexts.values()] == ([] if kept is None else [kept])
+        await federation.close()
+
+    asyncio.run(check())

@@ -65,6 +65,8 @@ class Copies:
         self._memory = memory
         self._clock = clock
         self.generations = Generations()
+        self.kept: Callable[[str, Key], None] | None = None
+        """Is told of each resource of which a copy is kept, and of its public key."""
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings."""
@@ -151,7 +153,10 @@ class Copies:
         self.drop(place)
         if entry.fresh_until <= self._clock():
             return False
-        return self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
+        kept = self._memory.put(place.public if entry.scope is _PUBLIC else place.private, entry)
+        if kept and self.kept is not None and place.query.uri is not None:
+            self.kept(place.query.uri, place.public)
+        return kept
 
     def drop(self, place: Place, *, public: bool = True) -> None:
         """Remove what this caller could have been given: the upstream says something else now.

@@ -13,13 +13,13 @@ misses and nothing else.
 What may not come in: the entries.  A change is declared here, and met when an entry is looked at.
 """
 
-import re
 from collections.abc import Iterable
 from math import inf
 from secrets import token_bytes
 from typing import NamedTuple
 
 from mcp_federator.cache.entry import Tie
+from mcp_federator.federation.listen import reach
 from mcp_federator.model import Method, Query
 
 MAX_CHANGED = 10_000
@@ -28,16 +28,12 @@ MAX_CHANGED = 10_000
 MAX_EPOCHS = 64
 """Epochs whose end is remembered; entries of an older one are gone."""
 
-MAX_LEVELS = 64
-"""Levels of a URI that are told apart; a change of a deeper one counts as a change of all resources."""
-
 MAX_TIES = 64
 """Resources one entry is tied to; with more it is tied to all."""
 
 _READ = Method.READ
 # A member costs more through its class than as a global, and this one is looked at on each hit.
 
-_LEVEL = re.compile("[/?#]")
 _ANY = -1
 # The slot of "any resource": no string's hash is -1.
 
@@ -126,15 +122,6 @@ class Generations:
 
     def _of_slot(self, slot: int) -> bytes:
         return self._changed.get(slot, self._unchanged)
-
-
-def reach(uri: str) -> set[str] | None:
-    """What changes when `uri` does: it, and whatever it is a part of; None where that is too much to tell."""
-    levels = [match.start() for match in _LEVEL.finditer(uri)]
-    if len(levels) > MAX_LEVELS:
-        return None
-    # `a/b` is a part of `a` as well as of `a/`: servers write a folder either way.
-    return {uri, *(uri[:end] for level in levels for end in (level, level + 1))}
 
 
 def _new() -> bytes:

@@ -60,6 +60,10 @@ class MemoryStore:
         """Remove the entry kept under a key, if any."""
         self._shelf.pop(key, None)
 
+    def holds(self, key: Key) -> bool:
+        """Whether something is kept under a key; to ask is no use of it."""
+        return key in self._shelf
+
     @property
     def bytes(self) -> int:
         """What the entries cost together, in bytes."""

@@ -32,6 +32,7 @@ from mcp_federator.cache.load import Landing, Loads, bare
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.notice import Notice
 from mcp_federator.cache.redis_tier import RedisTier
+from mcp_federator.cache.watched import Watched
 from mcp_federator.config import Cache
 from mcp_federator.errors import McpError, Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
@@ -111,6 +112,9 @@ class ReadThrough(Source):
         self._flights: Flights[Landing] = Flights()
         self._refreshes = _Refreshes()
         self._heard = heard
+        self._holds = memory.holds
+        self._watched: Watched | None = None
+        self._uses: dict[str, int] = {}
         self._shared = None
         if redis is not None:
             self._shared = redis.share(
@@ -204,9 +208,17 @@ class ReadThrough(Source):
         if self._shared is not None:
             self._shared.adopt(cache.max_ttl, cache.stale_if_error)
 
+    def watch(self, offered: Callable[[], bool], watch: Callable[[frozenset[str]], None]) -> None:
+        """Say from now on what to listen to, so that what is kept is never old; arguments as of `Watched`."""
+        self._watched = Watched(self._holds, offered, watch)
+        self._uses = self._watched.uses
+        self._copies.kept = self._watched.kept
+
     def close(self) -> None:
         """Cancel what is under way; whoever waits for it gets a failure."""
         self._flights.close()
+        if self._watched is not None:
+            self._watched.close()
         if self._shared is not None:
             self._shared.close()
 
@@ -253,6 +265,9 @@ class ReadThrough(Source):
     ) -> Answer:
         """A copy; where it stands in for a failure it may be a stale one."""
         entry, left = found.entry, found.left
+        uses = self._uses
+        if uses and (uri := query.uri) in uses:
+            uses[uri] += 1
         outcome = _HIT if left > 0 else _STALE
         self._metrics.cache_request(self._name, query.method, entry.scope, outcome, tier)
         detail = "" if failure is None else _detail(failure)

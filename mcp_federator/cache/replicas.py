@@ -27,12 +27,12 @@ from mcp_federator.breaker import State
 from mcp_federator.cache import notice as notices
 from mcp_federator.cache.channel import Channel
 from mcp_federator.cache.envelope import RANDOM_BYTES
-from mcp_federator.cache.generations import reach
 from mcp_federator.cache.names import RESOURCES, Names
 from mcp_federator.cache.notice import Kind, Landed, Notice, Told, Verdict
 from mcp_federator.cache.outbox import Outbox, Waiting
 from mcp_federator.cache.redis_store import Command, RedisStore
 from mcp_federator.cache.scripts import HOLD, TURN
+from mcp_federator.federation.listen import reach
 from mcp_federator.model import Method
 
 LEASE: Final = 1.0

@@ -4,6 +4,7 @@
 |---|---|
 | client | how to be connected to one server |
 | reader | what can be asked, page after page and round after round |
+| listening | what changes, as it is told |
 | results | what is answered, as values |
 
 Whatever the server is (either era, over HTTP or stdio), it is asked by the same code that asks the upstreams
@@ -14,6 +15,7 @@ What may not come in: how a server is reached, and what its bytes mean.
 """
 
 from mcp_federator.client.client import Client
+from mcp_federator.client.listening import Change, Changes
 from mcp_federator.client.reader import (
     FORMS,
     Handler,
@@ -37,6 +39,8 @@ from mcp_federator.upstream.client import UpstreamStatus
 
 __all__ = [
     "FORMS",
+    "Change",
+    "Changes",
     "Client",
     "Completion",
     "ConfigError",

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from mcp_federator import __version__, config
-from mcp_federator.client.reader import SERVER, Reader
+from mcp_federator.client.reader import NO_CONNECTION, SERVER, Reader
 from mcp_federator.config import Cache, Config, Duration, Lists, Size, Upstream
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
@@ -56,7 +56,7 @@ class Client(Reader):
             upstream = federation.clients[SERVER]
             await upstream.probe()
             self._closing = undo.pop_all()
-        self._federation, self._source = federation, upstream
+        self._federation, self._source, self._hub = federation, upstream, federation.hub
         return self
 
     async def __aexit__(
@@ -69,14 +69,14 @@ class Client(Reader):
 
     async def close(self) -> None:
         """End all that is under way, every connection, and a program that was started."""
-        self._federation = self._source = None
+        self._federation = self._source = self._hub = None
         await self._closing.aclose()
 
     @property
     def status(self) -> UpstreamStatus:
         """What is known of the server: its era, the version spoken, its software, how it is reached."""
         if self._federation is None:
-            raise RuntimeError("there is no connection: use `async with`")
+            raise RuntimeError(NO_CONNECTION)
         return self._federation.clients[SERVER].status
 
 

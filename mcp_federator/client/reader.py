@@ -18,6 +18,7 @@ import msgspec
 
 from mcp_federator import model
 from mcp_federator.client import results
+from mcp_federator.client.listening import Changes
 from mcp_federator.client.results import (
     COMPLETE,
     Completion,
@@ -29,7 +30,8 @@ from mcp_federator.client.results import (
 )
 from mcp_federator.client.results import ResourceTemplate as Template
 from mcp_federator.errors import FederatorError, Reason, UpstreamFailure
-from mcp_federator.model import ANYONE, Answer, Caller, Method, Query, Retry, Source
+from mcp_federator.hub import Hub
+from mcp_federator.model import ANYONE, Answer, Caller, Method, Query, Retry, Source, Wanted
 
 MAX_PAGES: Final = 1000
 MAX_ITEMS: Final = 100_000
@@ -43,6 +45,9 @@ SERVER: Final = "server"
 
 Handler: TypeAlias = Callable[[InputRequest], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
 """Gives the result of an input request, in the form its method wants; may be a coroutine function."""
+
+NO_CONNECTION: Final = "there is no connection: use `async with`"
+"""What is said to whoever asks outside of it."""
 
 _T = TypeVar("_T")
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -73,7 +78,7 @@ class ListTooLongError(FederatorError):
 
 
 class Reader:
-    """Asks one source.
+    """Asks one source, and listens at its hub where it has one.
 
     Beside what each method says, all raise these.
 
@@ -82,8 +87,9 @@ class Reader:
         UpstreamFailure: there was no answer; `reason` is one of five words.
     """
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: Source | None = None, hub: Hub | None = None) -> None:
         self._source = source
+        self._hub = hub
 
     async def list(self) -> tuple[Resource, ...]:
         """The resources on the first page."""
@@ -190,9 +196,15 @@ class Reader:
         query = Query(Method.COMPLETE, ref_uri, completion=model.Completion(given, known))
         return results.completion(await self._fetch(query))
 
+    def listen(self, *uris: str, lists: bool = False) -> Changes:
+        """What changes from now on: these resources, and with `lists` what is listed at all."""
+        if self._hub is None:
+            raise RuntimeError(NO_CONNECTION)
+        return Changes(self._hub, Wanted(lists, frozenset(uris)))
+
     async def _fetch(self, query: Query, caller: Caller = ANYONE) -> Answer:
         if self._source is None:
-            raise RuntimeError("there is no connection: use `async with`")
+            raise RuntimeError(NO_CONNECTION)
         return await self._source.fetch(query, caller)
 
 

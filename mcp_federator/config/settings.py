@@ -345,6 +345,13 @@ class UpstreamCache(Section, frozen=True):
     trust_public: Annotated[
         bool, _means("Believe the upstream's `public`; `false` treats all its answers as private.")
     ] = True
+    subscribe: Annotated[
+        bool,
+        _means(
+            "Listen to the upstream for changes of what is kept of it, where it tells of them. Not done with"
+            " `forward`: credentials of callers are used for their own requests alone."
+        ),
+    ] = True
 
 
 Kind: TypeAlias = Literal["http", "stdio", "repository", "directory"]

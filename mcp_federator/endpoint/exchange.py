@@ -9,7 +9,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from mcp_federator.endpoint.wire import Reply
 from mcp_federator.errors import McpError, UpstreamError, UpstreamFailure
+from mcp_federator.hub import Hub
 from mcp_federator.model import Era, Served, Source, Trace
 from mcp_federator.protocol import headers
 from mcp_federator.protocol.jsonrpc import Meta
@@ -30,6 +32,14 @@ _CLIENT_ERRORS: Final = frozenset(
 
 class Holder(Protocol):
     """Whoever holds the source in use; a reload puts another one there."""
+
+    hub: Hub
+    """Where clients listen."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process serves the same clients."""
+        ...
 
     @property
     def federator(self) -> Source:
@@ -64,6 +74,7 @@ class Exchange(msgspec.Struct):
         status: a word of `metrics.STATUSES`.
         session: the id of the legacy session that the reply begins.
         parts: of a batch, its requests and how many bytes answer each; told instead of the batch.
+        stream: the reply itself, where it is an event stream.
     """
 
     id: bytes | None = None
@@ -75,6 +86,7 @@ class Exchange(msgspec.Struct):
     status: str = "ok"
     session: str | None = None
     parts: tuple[tuple["Exchange", int], ...] = ()
+    stream: Reply | None = None
 
 
 class InFlight:

@@ -24,7 +24,8 @@ import msgspec
 from mcp_federator import config
 from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, note_error, trace_of
 from mcp_federator.endpoint.sessions import Session, Sessions
-from mcp_federator.endpoint.stream import EventStream, Streams
+from mcp_federator.endpoint.stream import Streams
+from mcp_federator.endpoint.subscriptions import SessionStream, Subscriptions
 from mcp_federator.endpoint.works import StoppedError, Works
 from mcp_federator.errors import McpError
 from mcp_federator.model import Caller, Era
@@ -40,18 +41,21 @@ class Legacy:
     Args:
         source_of: see `Holder`.
         settings: the `server` section; of its secrets the first seals session ids, all open them.
+        streams: counts those that are open.
     """
 
-    def __init__(self, source_of: Holder, settings: config.Server) -> None:
+    def __init__(self, source_of: Holder, settings: config.Server, streams: Streams) -> None:
         keys = [secret.encode() for secret in settings.secret] or [secrets.token_bytes(32)]
         self.sessions: Final = Sessions(keys)
-        self.streams: Final = Streams()
+        self.streams: Final = streams
+        self.subscriptions: Final = Subscriptions(source_of, streams)
         self._source_of = source_of
         self._instructions = settings.instructions
         self._works = Works()
 
     async def close(self) -> None:
         """Call off what goes on without its client."""
+        self.subscriptions.close()
         await self._works.close()
 
     def begin(self, id: bytes, body: bytes, exchange: Exchange, capabilities: bytes) -> bytes:  # noqa: A002 - the protocol's word
@@ -90,15 +94,15 @@ class Legacy:
             raise _refusal(f"{VERSION_HEADER} must be {session.version}, as this session agreed on")
         return session
 
-    def listen(self, fields: Mapping[str, str]) -> EventStream:
-        """The stream that a GET opens; raises `McpError` as `session` and `Streams.open` do."""
-        return self.streams.open(self.session(fields).token)
+    def listen(self, asking: Asking) -> SessionStream:
+        """The stream that a GET opens; raises `McpError` as `session` and `Subscriptions.stream` do."""
+        return self.subscriptions.stream(self.session(asking.fields).token, Caller(asking.forwarded))
 
     def end(self, fields: Mapping[str, str]) -> None:
         """End the session that a DELETE names, with its streams and requests; raises as `session` does."""
         session = self.session(fields)
         self.sessions.end(session)
-        self.streams.end_session(session.token)
+        self.subscriptions.end(session.token)
         self._works.stop_session(session.token)
 
     async def answer(
@@ -168,7 +172,7 @@ class Legacy:
         exchange.id = request.id
         exchange.uri = request.uri
         if request.method == legacy.PING:
-            return legacy.encode_pong(request.id)
+            return legacy.encode_empty(request.id)
         try:
             return await self._reply(session, request, request.id, exchange, asking)
         except StoppedError:
@@ -182,6 +186,23 @@ class Legacy:
             exchange.status = "internal_error"
             return jsonrpc.error_body(McpError(Code.INTERNAL_ERROR, "Internal error."), request.id)
 
+    async def _subscribe(
+        self,
+        session: Session,
+        request: jsonrpc.Request,
+        id: bytes,  # noqa: A002 - the protocol's word
+        asking: Asking,
+    ) -> bytes:
+        if request.uri is None:
+            raise McpError(Code.INVALID_PARAMS, "Invalid params: params.uri must be a string")
+        if request.method == legacy.SUBSCRIBE:
+            await self.subscriptions.subscribe(
+                session.token, request.uri, Caller(asking.forwarded, era=Era.LEGACY)
+            )
+        else:
+            self.subscriptions.unsubscribe(session.token, request.uri)
+        return legacy.encode_empty(id)
+
     async def _reply(
         self,
         session: Session,
@@ -190,6 +211,8 @@ class Legacy:
         exchange: Exchange,
         asking: Asking,
     ) -> bytes:
+        if request.method in legacy.SUBSCRIBING:
+            return await self._subscribe(session, request, id, asking)
         query = legacy.query(request)
         if asking.refresh:
             query = msgspec.structs.replace(query, refresh=True)

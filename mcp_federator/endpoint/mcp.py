@@ -19,13 +19,16 @@ from typing import Final
 import msgspec
 
 from mcp_federator import config
+from mcp_federator.endpoint import guard
 from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, trace_of
 from mcp_federator.endpoint.legacy import Legacy
+from mcp_federator.endpoint.listening import ListenStream, listen
 from mcp_federator.errors import McpError
 from mcp_federator.model import Caller, Era, Method
 from mcp_federator.protocol import era, jsonrpc, modern
 from mcp_federator.protocol.legacy import INITIALIZE
-from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, VERSION_HEADER
+from mcp_federator.protocol.subscriptions import LISTEN
+from mcp_federator.protocol.vocabulary import MODERN, SESSION_HEADER, VERSION_HEADER, Code
 
 # Members of an enumeration are looked up slowly on Python 3.11.
 _DISCOVER: Final = Method.DISCOVER
@@ -37,7 +40,7 @@ class Mcp:
     Args:
         source_of: see `Holder`.
         settings: the `server` section; its instructions are told by discover.
-        discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
+        discover: for clients of an era, capabilities as a JSON object, and how many milliseconds they hold.
         legacy: serves legacy clients.
     """
 
@@ -45,7 +48,7 @@ class Mcp:
         self,
         source_of: Holder,
         settings: config.Server,
-        discover: Callable[[], tuple[bytes, int]],
+        discover: Callable[[Era], tuple[bytes, int]],
         legacy: Legacy,
     ) -> None:
         self._source_of = source_of
@@ -53,8 +56,10 @@ class Mcp:
         self._discover = discover
         self._legacy = legacy
 
-    async def answer(self, body: bytes, exchange: Exchange, asking: Asking) -> bytes:
-        """The JSON-RPC reply to a message; `b""` where it gets none, as a notification.
+    async def answer(  # noqa: PLR0911 - a coroutine for some of the ways would cost each hit
+        self, body: bytes, exchange: Exchange, asking: Asking
+    ) -> bytes:
+        """The JSON-RPC reply to a message; `b""` where it gets none, as a notification, or a stream.
 
         Args:
             body: what the client sent.
@@ -75,7 +80,7 @@ class Mcp:
         if request.meta.version is None and _is_legacy(request, asking.fields):
             exchange.era = Era.LEGACY
             if request.method == INITIALIZE and request.id is not None:
-                return self._legacy.begin(request.id, body, exchange, self._discover()[0])
+                return self._legacy.begin(request.id, body, exchange, self._discover(Era.LEGACY)[0])
             return await self._legacy.answer(request, body, exchange, asking)
         if request.id is None:
             # Nothing a modern client may notify of concerns us: requests end when their connection does.
@@ -83,9 +88,12 @@ class Mcp:
         exchange.id = request.id
         exchange.uri = request.uri
         modern.check(request, asking.fields)
+        if request.method == LISTEN:
+            exchange.stream = await self._listen(request, request.id, asking)
+            return b""
         query = modern.query(request)
         if query.method is _DISCOVER:
-            capabilities, ttl_ms = self._discover()
+            capabilities, ttl_ms = self._discover(Era.MODERN)
             return modern.encode_discover(
                 request.id, capabilities=capabilities, instructions=self._instructions, ttl_ms=ttl_ms
             )
@@ -100,6 +108,22 @@ class Mcp:
         if answer.interim:
             exchange.status = "input_required"
         return modern.encode_answer(request.id, query.method, answer)
+
+    async def _listen(
+        self,
+        request: jsonrpc.Request,
+        id: bytes,  # noqa: A002 - the protocol's word
+        asking: Asking,
+    ) -> ListenStream:
+        asked = modern.notifications(request)
+        if not guard.accepts_events(asking.fields.get("Accept", "")):
+            raise McpError(
+                Code.INVALID_REQUEST,
+                "Accept must allow text/event-stream: the answer is a stream.",
+                status=406,
+            )
+        caller = Caller(asking.forwarded)
+        return await listen(self._legacy.streams, self._source_of.hub, id=id, asked=asked, caller=caller)
 
 
 def _is_legacy(request: jsonrpc.Request, fields: Mapping[str, str]) -> bool:

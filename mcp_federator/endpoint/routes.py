@@ -25,7 +25,7 @@ from mcp_federator.endpoint import guard
 from mcp_federator.endpoint.exchange import Asking, Exchange, Holder, note_error, overloaded
 from mcp_federator.endpoint.legacy import Legacy
 from mcp_federator.endpoint.mcp import Mcp, brings_session
-from mcp_federator.endpoint.stream import EVENTS
+from mcp_federator.endpoint.stream import EVENTS, Streams
 from mcp_federator.endpoint.wire import JSON, Reply, transport_of
 from mcp_federator.errors import McpError
 from mcp_federator.metrics import Metrics
@@ -85,7 +85,7 @@ class Endpoint:
         credential_headers: lower-case names of fields that hold credentials beyond the well-known ones.
         metrics: counts every request.
         request_log: gets a line for every request.
-        discover: capabilities as a JSON object, and for how many milliseconds discover's answer holds.
+        discover: for clients of an era, capabilities as a JSON object, and how many milliseconds they hold.
         clock: seconds, for durations only.
 
     Raises:
@@ -102,10 +102,10 @@ class Endpoint:
         credential_headers: frozenset[str],
         metrics: Metrics,
         request_log: RequestLog,
-        discover: Callable[[], tuple[bytes, int]],
+        discover: Callable[[Era], tuple[bytes, int]],
         clock: Callable[[], float],
     ) -> None:
-        self._legacy = Legacy(source_of, settings)
+        self._legacy = Legacy(source_of, settings, Streams(metrics.listener_dropped))
         self._mcp = Mcp(source_of, settings, discover, self._legacy)
         self._path = settings.path
         self._max_bytes = settings.max_request_bytes
@@ -138,10 +138,10 @@ class Endpoint:
     @property
     def sessions(self) -> int:
         """How many legacy sessions hold a stream open here."""
-        return self._legacy.streams.sessions
+        return self._legacy.subscriptions.with_stream
 
     def drain(self) -> None:
-        """End the streams of legacy sessions, which would keep the listener waiting."""
+        """End all streams, which would keep the listener waiting."""
         self._legacy.streams.drain()
 
     async def close(self) -> None:
@@ -235,7 +235,8 @@ class Endpoint:
         if answer:
             return Reply(200, answer, JSON)
         # A request that was called off gets no response, yet its reply is that of a request: no event at all.
-        return Reply(202) if exchange.id is None else Reply(200, fields=EVENTS)
+        silence = Reply(202) if exchange.id is None else Reply(200, fields=EVENTS)
+        return silence if exchange.stream is None else exchange.stream
 
     def _session_reply(self, request: web.BaseRequest, names: guard.Fields, exchange: Exchange) -> Reply:
         """The reply to a GET or a DELETE, which concern a legacy session, or to any other method."""
@@ -251,7 +252,8 @@ class Endpoint:
         accept = ",".join(request.headers.getall("Accept", []))
         if not guard.accepts_events(accept):
             raise _refuse(406, "Accept must allow text/event-stream.")
-        return self._legacy.listen(request.headers)
+        asking = Asking(request.headers, _forwarded(request, names), refresh=False)
+        return self._legacy.listen(asking)
 
     def _check(self, request: web.BaseRequest, names: guard.Fields) -> None:
         """What must hold of the header fields before the body is read."""

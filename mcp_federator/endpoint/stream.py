@@ -1,58 +1,90 @@
-"""The event streams that legacy clients GET, one HTTP response each, open until somebody ends it.
+"""Event streams toward clients: replies that stay open until somebody ends them.
 
-Nothing is told on them yet but comments, which keep the connection from looking dead to whatever lies between
-(2025-11-25, basic/transports, "Listening for Messages from the Server").  A client whose stream ends opens
-another, so a stream that ended without need would have them come back for ever (case H34).
+Between what there is to tell they carry comments, which keep the connection from looking dead to whatever
+lies between (transports/streamable-http, "Receiving Messages").  What is told, and to whom, does not come in.
 
 Hazards:
 - A stream occupies a connection, which the listener waits for when it stops: `drain` has to come before.
-- A client that is gone without a word holds its stream until the kernel gives up: a new stream of its session
-  takes the place of the oldest, instead of being refused.
+- A client whose stream ends opens another, so a stream that ended without need would have it come back for
+  ever (case H34).
+- A client that is gone without a word, or takes nothing, must not hold what it is told: sending has an end.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
+from aiohttp import web
 from aiohttp.http import HttpVersion10
 
 from mcp_federator.endpoint.exchange import overloaded
 from mcp_federator.endpoint.wire import Reply, date_line, transport_of
 
-EVENTS: Final = b"Content-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
+EVENTS: Final = b"Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+"""The last one speaks to proxies that gather what they pass on (transports/streamable-http, likewise)."""
 
 COMMENT_SECONDS: Final = 15.0
 """How often a comment is sent; proxies close what is silent for half a minute to a minute."""
 
+SLOW_SECONDS: Final = 10.0
+"""A client that has taken nothing for so long, although there is much for it, is left."""
+
+SLOW: Final = "slow"
+"""The word for that in the metrics."""
+
 MAX_STREAMS: Final = 4096
 """How many streams may be open at once."""
 
-MAX_PER_SESSION: Final = 4
-"""How many of them may be one session's."""
+COMMENT: Final = b":\n\n"
 
-_COMMENT: Final = b":\n\n"
+_log = logging.getLogger(__name__)
 
 
 class EventStream(Reply):
-    """One stream; the reply to a GET.  It is opened when the reply is written, and counted from then on."""
+    """One stream.  It is opened when the reply is written, and counted in `streams` from then on."""
 
-    def __init__(self, streams: "Streams", token: bytes) -> None:
+    def __init__(self, streams: "Streams") -> None:
         super().__init__(200, fields=EVENTS)
         self._streams = streams
-        self._token = token
-        self._over = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._over = False
+        self._transport: asyncio.Transport | None = None
+
+    def wake(self) -> None:
+        """There is something to tell."""
+        self._wake.set()
 
     def end(self) -> None:
         """Let the client see that the stream is over."""
-        self._over.set()
+        self._over = True
+        self._wake.set()
+
+    # What a stream tells, as events.
+
+    def opened(self) -> AbstractContextManager[None]:
+        """Is entered while it is open."""
+        return self._streams.opened(self)
+
+    def first(self) -> bytes:
+        """What is told at once."""
+        return COMMENT
+
+    def news(self) -> bytes:
+        """What there is to tell now."""
+        return b""
+
+    def last(self) -> bytes:
+        """What is told when it ends in order."""
+        return b""
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """Write the head at once, then comments until the stream is over or its client gone.
+        """Write the head at once, then what there is to tell, until the stream is over or its client gone.
 
         Raises:
-            ConnectionError: the client is gone.
+            ConnectionError: the client is gone, or takes nothing.
         """
         request = self._req
         if request is None:
@@ -64,85 +96,86 @@ class EventStream(Reply):
         self.force_close()
         chunked = request.version != HttpVersion10
         more = b"Transfer-Encoding: chunked\r\n" if chunked else b""
-        transport = transport_of(request)
+        self._transport = transport = transport_of(request)
         transport.write(
             b"HTTP/1.1 200 OK\r\n%b%bConnection: close\r\n%b\r\n"
             % (date_line(int(time.time())), self.fields, more)
         )
-        comment = b"%x\r\n%b\r\n" % (len(_COMMENT), _COMMENT) if chunked else _COMMENT
-        with self._streams.opened(self, self._token):
-            transport.write(comment)
-            while not await self._is_over():
-                if transport.is_closing():
-                    raise ConnectionResetError
-                transport.write(comment)
+        with self.opened():
+            await self._send(request, self.first(), chunked=chunked)
+            while True:
+                self._wake.clear()
+                await self._send(request, self.news(), chunked=chunked)
+                if self._over:
+                    break
+                if not await self._woken():
+                    await self._send(request, COMMENT, chunked=chunked)
+            await self._send(request, self.last(), chunked=chunked)
         if chunked and not transport.is_closing():
             transport.write(b"0\r\n\r\n")
 
-    async def _is_over(self) -> bool:
-        """Whether the stream is over by the time the next comment is due."""
+    async def _send(self, request: web.BaseRequest, text: bytes, *, chunked: bool) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError
+        if not text:
+            return
+        transport.write(b"%x\r\n%b\r\n" % (len(text), text) if chunked else text)
+        if not request.protocol.writing_paused:
+            return
+        try:
+            async with asyncio.timeout(SLOW_SECONDS):
+                await request.writer.drain()
+        except TimeoutError:
+            _log.info("a stream is ended: its client takes nothing")
+            self._streams.dropped(SLOW)
+            transport.abort()
+            raise ConnectionResetError from None
+
+    async def _woken(self) -> bool:
+        """Whether there is something to do before the next comment is due."""
         try:
             async with asyncio.timeout(COMMENT_SECONDS):
-                await self._over.wait()
+                await self._wake.wait()
         except TimeoutError:
             return False
         return True
 
 
 class Streams:
-    """The streams that are open."""
+    """The streams that are open; `dropped` is told why one was ended from here."""
 
-    def __init__(self) -> None:
-        self._by_session: dict[bytes, list[EventStream]] = {}
-        self._count = 0
+    def __init__(self, dropped: Callable[[str], None]) -> None:
+        self.dropped = dropped
+        self._open: dict[EventStream, None] = {}
         self._draining = False
 
     def __len__(self) -> int:
         """How many are open."""
-        return self._count
+        return len(self._open)
 
-    @property
-    def sessions(self) -> int:
-        """How many sessions have a stream open."""
-        return len(self._by_session)
-
-    def open(self, token: bytes) -> EventStream:
-        """A stream for the session with this token, to be given as the reply.
+    def check_room(self) -> None:
+        """Let one more be opened.
 
         Raises:
             McpError: with status 503; there are too many, or the process is about to end.
         """
-        if self._draining or self._count >= MAX_STREAMS:
+        if self._draining or len(self._open) >= MAX_STREAMS:
             raise overloaded("No more streams can be opened here; try again later.")
-        return EventStream(self, token)
-
-    def end_session(self, token: bytes) -> None:
-        """End the streams of a session."""
-        for stream in self._by_session.get(token, ()):
-            stream.end()
 
     def drain(self) -> None:
         """End all streams, and open no more."""
         self._draining = True
-        for streams in self._by_session.values():
-            for stream in streams:
-                stream.end()
+        for stream in self._open:
+            stream.end()
 
     @contextmanager
-    def opened(self, stream: EventStream, token: bytes) -> Iterator[None]:
+    def opened(self, stream: EventStream) -> Iterator[None]:
         """Count the stream while the block lasts."""
-        streams = self._by_session.setdefault(token, [])
-        if len(streams) >= MAX_PER_SESSION:
-            streams.pop(0).end()
-        streams.append(stream)
-        self._count += 1
+        self._open[stream] = None
         if self._draining:
             stream.end()
         try:
             yield
         finally:
-            self._count -= 1
-            if stream in streams:
-                streams.remove(stream)
-            if not streams:
-                self._by_session.pop(token, None)
+            del self._open[stream]

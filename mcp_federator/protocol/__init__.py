@@ -10,6 +10,7 @@ specification, revision 2026-07-28, below `docs/specification/`.
 | text | what must hold of a JSON text before it is decoded |
 | jsonrpc | envelopes: requests in, calls out, replies, errors |
 | completion | the params of `completion/complete`, the same in either dialect |
+| subscriptions | `subscriptions/listen` toward clients, and the notifications of changes |
 | headers | `Mcp-Name`, trace context, `Cache-Status` |
 | sse | event streams |
 | modern | the dialect of 2026-07-28 |

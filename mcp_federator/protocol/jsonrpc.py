@@ -17,7 +17,7 @@ import msgspec
 
 from mcp_federator.errors import McpError
 from mcp_federator.model import Completion, Method, Retry
-from mcp_federator.protocol import completion
+from mcp_federator.protocol import completion, subscriptions
 from mcp_federator.protocol.text import check_depth, check_encoding, check_text, members
 from mcp_federator.protocol.vocabulary import (
     META_CAPABILITIES,
@@ -73,6 +73,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         cursor: `params.cursor` where it is a string; null counts as absent, `""` does not.
         retry: `params.inputResponses` and `params.requestState`, byte for byte, where one is not null.
         completion: of a completion what it asks; None where that is malformed.
+        notifications: of a wish to listen its filter; None where that is malformed.
         fault: what is wrong with the params as a sentence, or `""`; told at its turn in the order of checks.
     """
 
@@ -83,6 +84,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     cursor: str | None = None
     retry: Retry | None = None
     completion: Completion | None = None
+    notifications: subscriptions.Filter | None = None
     fault: str = ""
 
 
@@ -109,6 +111,7 @@ _ABSENT: Final = msgspec.Raw()
 _EMPTY: Final = msgspec.Raw(b"{}")
 _NULL: Final = b"null"
 _COMPLETE: Final = Method.COMPLETE.value
+_MORE: Final = frozenset({_COMPLETE, subscriptions.LISTEN})
 
 
 class _Wire(msgspec.Struct, gc=False, omit_defaults=True):
@@ -203,14 +206,26 @@ def decode_request(body: bytes) -> Request:
     if params.input_responses or params.request_state:
         retry, fault = _retry(params, fault)
     uri = _string(params.uri) if params.uri else None
-    # What a completion needs is among the members not read above: other requests pay nothing for it.
-    if hidden and envelope.method == _COMPLETE:
-        try:
-            uri, asked = completion.decode_params(hidden)
-        except ValueError as problem:
-            return Request(id, envelope.method, meta, fault=str(problem))
-        return Request(id, envelope.method, meta, uri, completion=asked)
+    # What these need is among the members not read above: other requests pay nothing for it.
+    if hidden and envelope.method in _MORE:
+        return _with_more(id, envelope.method, meta, hidden)
     return Request(id, envelope.method, meta, uri, cursor, retry, fault=fault)
+
+
+def _with_more(
+    id: bytes | None,  # noqa: A002 - the protocol's word
+    method: str,
+    meta: Meta,
+    params: dict[str, msgspec.Raw],
+) -> Request:
+    """A request of which other members of the params count."""
+    try:
+        if method == _COMPLETE:
+            uri, asked = completion.decode_params(params)
+            return Request(id, method, meta, uri, completion=asked)
+        return Request(id, method, meta, notifications=subscriptions.decode_params(params))
+    except ValueError as problem:
+        return Request(id, method, meta, fault=str(problem))
 
 
 def error_body(error: McpError, id: bytes | None = None) -> bytes:  # noqa: A002 - the protocol's word

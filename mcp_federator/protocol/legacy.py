@@ -257,6 +257,9 @@ def _member(value: Any, name: str) -> Any:
 
 
 PING: Final = "ping"
+SUBSCRIBE: Final = "resources/subscribe"
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+SUBSCRIBING: Final = frozenset({SUBSCRIBE, UNSUBSCRIBE})
 CANCELLED: Final = "notifications/cancelled"
 BATCHES: Final = "2025-03-26"
 """The one revision whose receivers must take batches."""
@@ -317,8 +320,8 @@ def encode_initialize_result(
     )
 
 
-def encode_pong(id: bytes) -> bytes:  # noqa: A002 - the protocol's word
-    """The response to `ping` (basic/utilities/ping)."""
+def encode_empty(id: bytes) -> bytes:  # noqa: A002 - the protocol's word
+    """The response to what only wants to be heard, as `ping` (schema, "EmptyResult")."""
     return _response(id, b"")
 
 

@@ -1,8 +1,8 @@
 """The dialect of revision 2026-07-28: its requests and results to the words of `model` and back.
 
-Both sides are here, for it is one language: what clients send and get (`check`, `query`, `encode_answer`,
-`encode_discover`) and what upstreams get and send (`call_params`, `call_headers`, `decode_result`,
-`decode_discover`).  URIs pass as they are; prefixes are unknown here.
+Both sides are here, for it is one language: what clients send and get (`check`, `query`, `notifications`,
+`encode_answer`, `encode_discover`) and what upstreams get and send (`call_params`, `call_headers`,
+`decode_result`, `decode_discover`).  URIs pass as they are; prefixes are unknown here.
 
 Hazards.  `encode_answer` is on the hot path: it joins bytes and parses nothing.  The keys of `_meta` below
 `io.modelcontextprotocol/` belong to the two ends of a connection, so an upstream's end here.  Hints may be
@@ -16,10 +16,11 @@ import msgspec
 
 from mcp_federator import __version__
 from mcp_federator.errors import McpError
-from mcp_federator.model import Answer, Method, Query, Scope, Trace
+from mcp_federator.model import Answer, Method, Query, Scope, Trace, Wanted
 from mcp_federator.protocol import completion
 from mcp_federator.protocol.headers import decode_name, encode_name
 from mcp_federator.protocol.jsonrpc import Request
+from mcp_federator.protocol.subscriptions import LISTEN, Filter, listen_params
 from mcp_federator.protocol.text import has_twins
 from mcp_federator.protocol.vocabulary import (
     META_CAPABILITIES,
@@ -99,7 +100,7 @@ def check(request: Request, headers: Mapping[str, str]) -> None:
         )
     if request.meta.capabilities is None:
         raise _refusal(request, Code.INVALID_PARAMS, f"params._meta[{META_CAPABILITIES!r}] must be an object")
-    if request.method not in _METHODS:
+    if request.method not in _METHODS and request.method != LISTEN:
         raise _refusal(request, Code.METHOD_NOT_FOUND, "this server does not have it", status=404)
     if headers.get(METHOD_HEADER) != request.method:
         raise _refusal(request, Code.HEADER_MISMATCH, f"{METHOD_HEADER} must be the request's method")
@@ -125,6 +126,14 @@ def query(request: Request) -> Query:
             raise _refusal(request, Code.INVALID_PARAMS, "params.ref must be an object")
         return Query(method, request.uri, completion=request.completion)
     return Query(method, cursor=request.cursor)
+
+
+def notifications(request: Request) -> Filter:
+    """What a checked request to listen wants; raises as `query` does."""
+    if request.notifications is None:
+        problem = request.fault or "params.notifications must be an object"
+        raise _refusal(request, Code.INVALID_PARAMS, problem)
+    return request.notifications
 
 
 def _check_name(request: Request, header: str | None) -> None:
@@ -255,6 +264,17 @@ def call_headers(query: Query, trace: Trace | None, baggage: bool = False) -> di
         headers[NAME_HEADER] = encode_name(query.uri)
     headers.update(trace_fields(trace, baggage=baggage))
     return headers
+
+
+def listen_call(wanted: Wanted, capabilities: bytes) -> tuple[bytes, dict[str, str]]:
+    """The params and the header fields of our `subscriptions/listen` (basic/patterns/subscriptions)."""
+    params = listen_params(wanted.lists, sorted(wanted.uris), b"%b%b}" % (_CALL_META, capabilities))
+    return params, {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        VERSION_HEADER: MODERN,
+        METHOD_HEADER: LISTEN,
+    }
 
 
 def trace_fields(trace: Trace | None, *, baggage: bool) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Event streams as the HTML standard frames them ("Server-sent events", "Parsing an event stream").
 
-Bytes in, events out.  What the data of an event means is not known here; nor is it decoded: whether it is
-UTF-8 is checked with the rest of the JSON text.
+Bytes in, events out; and for what we tell, one line of text in, an event out.  What the data of an event
+means is not known here; nor is it decoded: whether it is UTF-8 is checked with the rest of the JSON text.
 
 Hazards.  A line ends in CR LF, LF or a bare CR, and the two bytes of a CR LF may come in different chunks: a
 CR ends its line at once, so that no event waits for the next chunk, and a LF right behind it is swallowed.
@@ -29,6 +29,11 @@ class ServerSentEvent(msgspec.Struct, frozen=True):
     data: bytes
     event: str = "message"
     id: str = ""
+
+
+def encode(text: bytes) -> bytes:
+    """The event whose data is this text, which holds no line break: JSON needs none."""
+    return b"data: %b\n\n" % text
 
 
 class Decoder:

@@ -27,6 +27,7 @@ META_CLIENT_INFO: Final = RESERVED_META + "clientInfo"
 META_CAPABILITIES: Final = RESERVED_META + "clientCapabilities"
 META_LOG_LEVEL: Final = RESERVED_META + "logLevel"
 META_SERVER_INFO: Final = RESERVED_META + "serverInfo"
+META_SUBSCRIPTION: Final = RESERVED_META + "subscriptionId"
 META_INCOMPLETE: Final = "dev.mcp-federator/incomplete"
 """On a merged list: which upstreams it had to do without, and why."""
 

@@ -24,7 +24,7 @@ from mcp_federator.federation.partition import Credentials
 from mcp_federator.federation.prefix import Mapping
 from mcp_federator.log import clean
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Answer, Caller, Era, Hint, Method, Query, Scope
+from mcp_federator.model import ANYONE, Answer, Caller, Era, Hint, Method, Offers, Query, Scope, Wanted
 from mcp_federator.protocol import legacy, modern
 from mcp_federator.protocol.era import is_doubtful, is_session_lost
 from mcp_federator.protocol.modern import Discovered
@@ -35,6 +35,7 @@ from mcp_federator.upstream.door import Door, Passed
 from mcp_federator.upstream.introduction import Introduction
 from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots
+from mcp_federator.upstream.listening import Listening, offered
 from mcp_federator.upstream.resolution import Resolver
 from mcp_federator.upstream.sender import Sender
 from mcp_federator.upstream.sessions import LostError, Session
@@ -72,6 +73,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
         up: it answered when it was asked last.
         breaker: `closed`, `open`, `half-open`.
         in_flight: queries under way.
+        listening: contexts in which its changes are heard by request.
         left_out: items in its answers that nobody was shown.
         error: why it last failed, in our words, or `""` when it answered since.
     """
@@ -87,6 +89,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     up: bool
     breaker: str
     in_flight: int
+    listening: int
     left_out: int
     error: str
 
@@ -158,6 +161,17 @@ class Client:
         )
         self._discovery = self._introduction.discovery
         self._sessions = self._introduction.sessions
+        self._listening = Listening(
+            name,
+            self._transport,
+            know=self._know_to_listen,
+            listen=self._dialect.listen,
+            session=lambda caller: self._sessions.get(caller, self._deadline()),
+            subscribe=self._subscribe,
+            partition=credentials.partition,
+            changed=changed,
+        )
+        self._introduction.on_over(self._listening.over)
 
     async def start(self) -> None:
         """Make ready, and begin to probe in the background; an upstream that is down does not matter here."""
@@ -166,12 +180,13 @@ class Client:
 
     async def close(self) -> None:
         """Cancel the probes, end the sessions and close every connection; what is under way fails."""
+        await self._listening.close()
         await self._introduction.close()
         await self._transport.close()
 
-    async def probe(self) -> Discovered:
+    async def probe(self, caller: Caller = ANYONE) -> Discovered:
         """Ask the upstream now what it is; raises `UpstreamFailure`."""
-        known = await self._in_time(self._discovery.probe(ANYONE, self._deadline()), "probe")
+        known = await self._in_time(self._discovery.probe(caller, self._deadline()), "probe")
         return self._askable(known)
 
     def forget(self) -> None:
@@ -183,6 +198,16 @@ class Client:
         self._door.adopt(max_ttl)
         self._discovery.max_life = max_ttl
         self._resolver.lists = lists
+
+    def want(self, caller: Caller, wanted: Wanted) -> None:
+        """All that this caller's context wants to hear of from now on; returns at once."""
+        self._listening.want(caller, wanted)
+
+    @property
+    def offers(self) -> Offers | None:
+        """What the upstream says that it tells of; None until a probe has told."""
+        known = self._discovery.known
+        return None if known is None else offered(known.discovered)
 
     @property
     def completes(self) -> bool | None:
@@ -210,6 +235,7 @@ class Client:
             up=self._sender.up,
             breaker=self._sender.state,
             in_flight=self._slots.taken,
+            listening=len(self._listening),
             left_out=self._left_out.total,
             error=self._sender.error or ("" if known is None else known.problem),
         )
@@ -365,6 +391,29 @@ class Client:
         if query.method is Method.LIST:
             self._resolver.observe(self._credentials.sent(caller), query.cursor, passed.uris)
         return passed.answer
+
+    async def _know_to_listen(self, caller: Caller) -> Known:
+        known = await self._know(caller, self._deadline())
+        self._askable(known)
+        return known
+
+    async def _subscribe(self, method: str, uri: str, caller: Caller, session: Session) -> bool:
+        """Ask to be told of a resource, or no more; whether the upstream agreed."""
+
+        def read(exchange: Exchange) -> bool:
+            status, reply = exchange.status, exchange.reply
+            if session.id is not None and is_session_lost(status, reply):
+                raise LostError(self._name, Reason.REFUSED, "the session is lost", personal=True)
+            self._door.check(exchange)
+            return reply is not None and reply.error is None
+
+        call = self._dialect.subscribing(method, uri, caller, session)
+        partition = self._credentials.partition(caller)
+        try:
+            return await self._sender.send(call, partition, self._deadline(), read)
+        except LostError:
+            self._sessions.lose(caller, session)
+            raise
 
     def _nothing(self) -> Hint:
         """The hint of what an upstream does not offer: true for all, as long as what it said of itself.

@@ -44,7 +44,10 @@ from tests.instruments.wire import (
 
 def change(it: House, what: Change, uri: str | None = None) -> None:
     """The upstream says that something changed, as the product hears it."""
-    it.app._federation._stacks["alpha"].cached.invalidate(Event("alpha", what, uri))
+    federation = it.app._federation
+    federation.hub.heard(federation._stacks["alpha"].voice, Event("alpha", what, uri))
+    # Each is one of its own: what comes right after another would else be gathered for a moment.
+    federation.hub._channels["alpha"].pace.flush()
 
 
 def version(method: str, number: int) -> Answer:

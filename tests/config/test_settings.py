@@ -139,5 +139,6 @@ def test_the_defaults_of_an_upstream_are_those_of_the_design() -> None:
             "default_scope": "private",
             "list_scope": "auto",
             "trust_public": True,
+            "subscribe": True,
         },
     }

@@ -21,10 +21,12 @@ import msgspec
 from mcp_federator import config
 from mcp_federator.endpoint.routes import Endpoint
 from mcp_federator.endpoint.wire import Server
+from mcp_federator.hub import Hub
 from mcp_federator.log import Writer
 from mcp_federator.metrics import Metrics
 from mcp_federator.model import Answer, Caller, Hint, Outcome, Query, Scope, Served, Tier
 from mcp_federator.request_log import RequestLog
+from tests.hub.speaker import Speaker
 
 PATIENCE = 10.0
 """Seconds after which waiting is a failed test."""
@@ -177,6 +179,8 @@ class Door:
     forwarded: frozenset[str] = frozenset()
     credentials: frozenset[str] = frozenset()
     discovered: tuple[bytes, int] = (b'{"resources":{}}', 60_000)
+    speaker: Speaker = field(default_factory=Speaker)
+    alone: bool = True
 
     async def __aenter__(self) -> Self:
         self.federator = self.source
@@ -184,6 +188,8 @@ class Door:
         self.lines = Lines()
         self.log = RequestLog("json", "debug", writer=self.lines, clock=lambda: 0.0)
         self.metrics = Metrics("0")
+        self.hub = Hub(self.metrics)
+        self.hub.adopt([self.speaker.voice])
         self.endpoint = Endpoint(
             self,
             self.settings,
@@ -192,7 +198,7 @@ class Door:
             credential_headers=self.credentials,
             metrics=self.metrics,
             request_log=self.log,
-            discover=lambda: self.discovered,
+            discover=lambda _: self.discovered,
             clock=lambda: self.now,
         )
         self.before = asyncio.all_tasks()

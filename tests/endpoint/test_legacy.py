@@ -288,8 +288,10 @@ def test_a_modern_request_with_a_stray_session_is_modern() -> None:
 @pytest.mark.parametrize(
     ("method", "params", "code"),
     [
-        ("resources/subscribe", {"uri": "docs+x://1"}, -32601),
-        ("resources/unsubscribe", {"uri": "docs+x://1"}, -32601),
+        ("resources/subscribe", {}, -32602),
+        ("resources/subscribe", {"uri": 1}, -32602),
+        ("resources/unsubscribe", {}, -32602),
+        ("subscriptions/listen", {"notifications": {}}, -32601),
         ("server/discover", {}, -32601),
         ("tools/list", {}, -32601),
         ("foo/bar", {}, -32601),

@@ -112,7 +112,7 @@ def test_capabilities_and_trace_context_go_along() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", ["foo/bar", "tools/list", "prompts/list", "tools/call", "subscriptions/listen"]
+    "method", ["foo/bar", "tools/list", "prompts/list", "tools/call", "resources/subscribe"]
 )
 def test_H34_method_not_offered(method: str) -> None:
     """404 and -32601, by which a client tells this from a server that has no such endpoint."""

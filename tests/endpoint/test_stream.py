@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_federator.endpoint import stream
+from mcp_federator.endpoint import stream, subscriptions
 from tests.endpoint.door import PATIENCE, Client, Door, LegacyClient, began, request, run, settle
 
 COMMENT = b"3\r\n:\n\n\r\n"
@@ -19,6 +19,7 @@ async def opened(client: LegacyClient) -> Client:
     assert response.status == 200
     assert response.header("Content-Type") == "text/event-stream"
     assert response.header("Cache-Control") == "no-cache"
+    assert response.header("X-Accel-Buffering") == "no"
     assert response.header("Content-Length") is None
     await expect(connection, COMMENT)
     return connection
@@ -113,7 +114,7 @@ def test_a_client_that_leaves_frees_its_stream() -> None:
 
 def test_a_new_stream_takes_the_place_of_the_sessions_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that lost its connections unnoticed is not refused for it."""
-    monkeypatch.setattr(stream, "MAX_PER_SESSION", 2)
+    monkeypatch.setattr(subscriptions, "MAX_PER_SESSION", 2)
 
     async def body() -> None:
         async with Door() as door:

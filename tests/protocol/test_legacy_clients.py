@@ -59,7 +59,7 @@ def test_the_result_of_initialize_is_as_the_schema_says(version: str, instructio
 
 def test_a_pong_is_empty() -> None:
     """An empty result with the id."""
-    assert member(legacy.encode_pong(b'"a"')) == {}
+    assert member(legacy.encode_empty(b'"a"')) == {}
 
 
 @pytest.mark.parametrize(

@@ -431,6 +431,8 @@ def test_a_process_that_never_reads(run: Run) -> None:
             talk = alpha.stdio._talk
             assert talk is not None
             assert talk.process._stdin.get_write_buffer_size() < 700_000
+            await stage.starts()
+            await stage.starts()
             assert len(stage.born) == 1
 
     run(body)
