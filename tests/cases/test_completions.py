@@ -194,7 +194,10 @@ def test_one_upstream_that_declares_completions_is_enough() -> None:
                 }
             ) as it,
         ):
-            assert await capabilities(it) == {"resources": {}, "completions": {}}
+            assert await capabilities(it) == {
+                "resources": {"subscribe": True, "listChanged": True},
+                "completions": {},
+            }
             for name in ("beta", "gamma", "people"):
                 found = (await it.post(COMPLETE, about(f"{name}+x://{{a}}"))).result
                 assert found["completion"] == {"values": [], "hasMore": False}
