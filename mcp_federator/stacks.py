@@ -220,7 +220,7 @@ class Federation:
 
         make: Callable[..., AnyClient] = partial(Client, changed=changed)
         if settings.kind in {"repository", "directory"}:
-            make = partial(Repository, mounted=await opened(name, settings))
+            make = partial(Repository, mounted=await opened(name, settings), changed=changed)
         client = make(
             name,
             settings,

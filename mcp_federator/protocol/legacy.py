@@ -258,7 +258,8 @@ def _member(value: Any, name: str) -> Any:
 
 PING: Final = "ping"
 SUBSCRIBE: Final = "resources/subscribe"
-SUBSCRIBING: Final = frozenset({SUBSCRIBE, "resources/unsubscribe"})
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+SUBSCRIBING: Final = frozenset({SUBSCRIBE, UNSUBSCRIBE})
 CANCELLED: Final = "notifications/cancelled"
 BATCHES: Final = "2025-03-26"
 """The one revision whose receivers must take batches."""

@@ -16,11 +16,11 @@ import msgspec
 
 from mcp_federator import __version__
 from mcp_federator.errors import McpError
-from mcp_federator.model import Answer, Method, Query, Scope, Trace
+from mcp_federator.model import Answer, Method, Query, Scope, Trace, Wanted
 from mcp_federator.protocol import completion
 from mcp_federator.protocol.headers import decode_name, encode_name
 from mcp_federator.protocol.jsonrpc import Request
-from mcp_federator.protocol.subscriptions import LISTEN, Filter
+from mcp_federator.protocol.subscriptions import LISTEN, Filter, listen_params
 from mcp_federator.protocol.text import has_twins
 from mcp_federator.protocol.vocabulary import (
     META_CAPABILITIES,
@@ -264,6 +264,17 @@ def call_headers(query: Query, trace: Trace | None, baggage: bool = False) -> di
         headers[NAME_HEADER] = encode_name(query.uri)
     headers.update(trace_fields(trace, baggage=baggage))
     return headers
+
+
+def listen_call(wanted: Wanted, capabilities: bytes) -> tuple[bytes, dict[str, str]]:
+    """The params and the header fields of our `subscriptions/listen` (basic/patterns/subscriptions)."""
+    params = listen_params(wanted.lists, sorted(wanted.uris), b"%b%b}" % (_CALL_META, capabilities))
+    return params, {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        VERSION_HEADER: MODERN,
+        METHOD_HEADER: LISTEN,
+    }
 
 
 def trace_fields(trace: Trace | None, *, baggage: bool) -> list[tuple[str, str]]:

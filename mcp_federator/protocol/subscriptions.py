@@ -1,4 +1,4 @@
-"""`subscriptions/listen` toward clients: what they want to hear of, and how they are told.
+"""`subscriptions/listen`: what clients want to hear of and how they are told, and the same toward upstreams.
 
 The notifications of a change are those of the legacy revisions too, less the subscription id, which belongs
 to a stream of this one (basic/patterns/subscriptions, "Receiving Notifications").
@@ -6,7 +6,7 @@ to a stream of this one (basic/patterns/subscriptions, "Receiving Notifications"
 What may not come in: where a URI leads, and who hears of what.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -34,6 +34,17 @@ _ACKNOWLEDGED: Final = (
 )
 _ENDED: Final = b'{"jsonrpc":"2.0","id":%b,"result":{%b"resultType":"complete"}}'
 _META: Final = b'"_meta":{"%b":%%b},' % META_SUBSCRIPTION.encode()
+
+
+_FIRST: Final = "notifications/subscriptions/acknowledged"
+
+
+class _Told(msgspec.Struct):
+    method: str
+    params: dict[str, msgspec.Raw] = {}
+
+
+_TOLD: Final = msgspec.json.Decoder(_Told)
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -81,14 +92,44 @@ def _uris(raw: msgspec.Raw) -> tuple[str, ...]:
     return tuple(dict.fromkeys(uris))
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """What an upstream's message is, apart from what it says.
+
+    Attributes:
+        subscription: the id of the stream that it belongs to, as JSON; `b""` where it names none.
+        acknowledged: it is the first one of a stream.
+    """
+
+    subscription: bytes = b""
+    acknowledged: bool = False
+
+
+def decode_heard(message: bytes) -> Heard:
+    """Look at what came on a stream of an upstream; nothing that it may be raises."""
+    try:
+        told = _TOLD.decode(message)
+        meta = msgspec.json.decode(told.params.get("_meta", b"{}"), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return Heard()
+    return Heard(bytes(meta.get(META_SUBSCRIPTION, b"")), told.method == _FIRST)
+
+
+def listen_params(lists: bool, uris: Iterable[str], meta: bytes) -> bytes:
+    """The params of our call to an upstream; `meta` is the member `_meta`."""
+    return b'{"notifications":{%b},%b}' % (_granted(lists, uris), meta)
+
+
 def acknowledged(id: bytes, granted: Filter) -> bytes:  # noqa: A002 - the protocol's word
     """The first message of a stream; kinds that are not granted are left out ("Acknowledgment")."""
-    kinds = []
-    if granted.lists:
-        kinds.append(b'"resourcesListChanged":true')
-    if granted.uris:
-        kinds.append(b'"resourceSubscriptions":' + _ENCODER.encode(granted.uris))
-    return _ACKNOWLEDGED % (_META % id, b",".join(kinds))
+    return _ACKNOWLEDGED % (_META % id, _granted(granted.lists, granted.uris))
+
+
+def _granted(lists: bool, uris: Iterable[str]) -> bytes:
+    named = list(uris)
+    kinds = [b'"resourcesListChanged":true'] if lists else []
+    if named:
+        kinds.append(b'"resourceSubscriptions":' + _ENCODER.encode(named))
+    return b",".join(kinds)
 
 
 def updated(uri: str, id: bytes | None = None) -> bytes:  # noqa: A002 - the protocol's word

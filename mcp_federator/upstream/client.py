@@ -35,6 +35,7 @@ from mcp_federator.upstream.door import Door, Passed
 from mcp_federator.upstream.introduction import Introduction
 from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots
+from mcp_federator.upstream.listening import Listening, offered
 from mcp_federator.upstream.resolution import Resolver
 from mcp_federator.upstream.sender import Sender
 from mcp_federator.upstream.sessions import LostError, Session
@@ -72,6 +73,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
         up: it answered when it was asked last.
         breaker: `closed`, `open`, `half-open`.
         in_flight: queries under way.
+        listening: contexts in which its changes are heard by request.
         left_out: items in its answers that nobody was shown.
         error: why it last failed, in our words, or `""` when it answered since.
     """
@@ -87,6 +89,7 @@ class UpstreamStatus(msgspec.Struct, frozen=True):
     up: bool
     breaker: str
     in_flight: int
+    listening: int
     left_out: int
     error: str
 
@@ -158,6 +161,17 @@ class Client:
         )
         self._discovery = self._introduction.discovery
         self._sessions = self._introduction.sessions
+        self._listening = Listening(
+            name,
+            self._transport,
+            know=self._know_to_listen,
+            listen=self._dialect.listen,
+            session=lambda caller: self._sessions.get(caller, self._deadline()),
+            subscribe=self._subscribe,
+            partition=credentials.partition,
+            changed=changed,
+        )
+        self._introduction.on_over(self._listening.over)
 
     async def start(self) -> None:
         """Make ready, and begin to probe in the background; an upstream that is down does not matter here."""
@@ -166,6 +180,7 @@ class Client:
 
     async def close(self) -> None:
         """Cancel the probes, end the sessions and close every connection; what is under way fails."""
+        await self._listening.close()
         await self._introduction.close()
         await self._transport.close()
 
@@ -185,16 +200,14 @@ class Client:
         self._resolver.lists = lists
 
     def want(self, caller: Caller, wanted: Wanted) -> None:
-        """What this caller's context wants to hear of from now on; lists are told of unasked."""
+        """All that this caller's context wants to hear of from now on; returns at once."""
+        self._listening.want(caller, wanted)
 
     @property
     def offers(self) -> Offers | None:
-        """What the upstream tells of by itself; None until a probe has told."""
+        """What the upstream says that it tells of; None until a probe has told."""
         known = self._discovery.known
-        if known is None:
-            return None
-        legacy = known.era is Era.LEGACY and known.discovered is not None
-        return Offers(lists=legacy and known.discovered is not None and known.discovered.list_changed)
+        return None if known is None else offered(known.discovered)
 
     @property
     def completes(self) -> bool | None:
@@ -222,6 +235,7 @@ class Client:
             up=self._sender.up,
             breaker=self._sender.state,
             in_flight=self._slots.taken,
+            listening=len(self._listening),
             left_out=self._left_out.total,
             error=self._sender.error or ("" if known is None else known.problem),
         )
@@ -377,6 +391,29 @@ class Client:
         if query.method is Method.LIST:
             self._resolver.observe(self._credentials.sent(caller), query.cursor, passed.uris)
         return passed.answer
+
+    async def _know_to_listen(self, caller: Caller) -> Known:
+        known = await self._know(caller, self._deadline())
+        self._askable(known)
+        return known
+
+    async def _subscribe(self, method: str, uri: str, caller: Caller, session: Session) -> bool:
+        """Ask to be told of a resource, or no more; whether the upstream agreed."""
+
+        def read(exchange: Exchange) -> bool:
+            status, reply = exchange.status, exchange.reply
+            if session.id is not None and is_session_lost(status, reply):
+                raise LostError(self._name, Reason.REFUSED, "the session is lost", personal=True)
+            self._door.check(exchange)
+            return reply is not None and reply.error is None
+
+        call = self._dialect.subscribing(method, uri, caller, session)
+        partition = self._credentials.partition(caller)
+        try:
+            return await self._sender.send(call, partition, self._deadline(), read)
+        except LostError:
+            self._sessions.lose(caller, session)
+            raise
 
     def _nothing(self) -> Hint:
         """The hint of what an upstream does not offer: true for all, as long as what it said of itself.

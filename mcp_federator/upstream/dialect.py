@@ -13,9 +13,10 @@ import msgspec
 from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
-from mcp_federator.model import Caller, Query
+from mcp_federator.model import Caller, Query, Wanted
 from mcp_federator.protocol import legacy, modern
 from mcp_federator.protocol.jsonrpc import encode_call
+from mcp_federator.protocol.subscriptions import LISTEN
 from mcp_federator.upstream.sessions import Session
 from mcp_federator.upstream.transport import Call
 
@@ -58,6 +59,26 @@ class Dialect:
             headers | self.forwarded(caller),
             legacy=True,
             incarnation=session.incarnation,
+            context=self._credentials.partition(caller) or None,
+        )
+
+    def listen(self, caller: Caller, wanted: Wanted) -> Call:
+        """A `subscriptions/listen` to a modern upstream; raises `UpstreamFailure` as `forwarded` does."""
+        params, headers = modern.listen_call(wanted, self._capabilities)
+        number = next(self._ids)
+        return Call(number, LISTEN, encode_call(number, LISTEN, params), headers | self.forwarded(caller))
+
+    def subscribing(self, method: str, uri: str, caller: Caller, session: Session) -> Call:
+        """To be told of a resource from now on, or no more, within a session; raises likewise."""
+        number = next(self._ids)
+        return Call(
+            number,
+            method,
+            encode_call(number, method, msgspec.json.encode({"uri": uri})),
+            legacy.call_headers(session.version, session.id) | self.forwarded(caller),
+            legacy=True,
+            incarnation=session.incarnation,
+            context=self._credentials.partition(caller) or None,
         )
 
     def initialize(self, caller: Caller) -> Call:

@@ -12,6 +12,8 @@ import errno
 import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from mimetypes import MimeTypes
 from typing import Final
@@ -19,6 +21,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from mcp_federator.repository import Content, Invalid, NotFound, Page, Resource, Unavailable
 from mcp_federator.upstream import tree
+from mcp_federator.upstream.watch import Watch
 
 PAGE: Final = 500
 """Files on a page."""
@@ -60,6 +63,23 @@ class Directory:
         self._path = path
         self._max_bytes = max_bytes
         self._timeout = timeout
+        self._watch = Watch(path)
+
+    def watch(self, tell: Callable[[str | None], None]) -> None:
+        """Look for changes of what is wanted, until it is closed."""
+        self._watch.run(tell)
+
+    def want(self, lists: bool, uris: frozenset[str]) -> None:
+        """Look for these changes from now on."""
+        paths = {}
+        for uri in uris:
+            with suppress(NotFound):
+                paths[uri] = _path(uri.removeprefix(self.prefix))
+        self._watch.want(paths, lists=lists)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._watch.end()
 
     def problem(self) -> str:
         """Why the directory cannot be served, or `""`."""

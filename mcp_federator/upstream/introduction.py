@@ -97,16 +97,25 @@ class Introduction:
             learnt=self._tell,
         )
         self._last_told = ("", "")
+        self._told_over: Callable[[Session], None] = lambda _: None
         self._streams = Streams(name, transport, changed)
         self.sessions = Sessions(
             self._establish,
             self._end,
             used=self._streams.want,
-            over=self._streams.end,
+            over=self._over,
             partition=credentials.partition,
             incarnation=lambda: transport.incarnation,
             clock=clock,
         )
+
+    def on_over(self, over: Callable[[Session], None]) -> None:
+        """Be told of each session that will not be used again."""
+        self._told_over = over
+
+    def _over(self, session: Session) -> None:
+        self._streams.end(session)
+        self._told_over(session)
 
     async def close(self) -> None:
         """Cancel the probes, and end the sessions with their streams."""
@@ -188,7 +197,8 @@ class Introduction:
             call, self._partition(caller), deadline, self._read_initialize
         )
         headers = call_headers(discovered.versions[0], number) | self._dialect.forwarded(caller)
-        session = Session(number, discovered, self._transport.incarnation, headers)
+        context = self._partition(caller) or None
+        session = Session(number, discovered, self._transport.incarnation, headers, context)
         await self._transport.notify(INITIALIZED, headers, deadline)
         return session
 

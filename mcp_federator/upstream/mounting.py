@@ -33,7 +33,7 @@ class Mounted(msgspec.Struct, frozen=True):
     Attributes:
         label: names its class in messages.
         prefix: of all its URIs.
-        list, read, parse_uri, close: its methods.
+        list, read, parse_uri, watch, want, close: its methods.
         template: as an item of the list of templates.
         reversal: finds the variables of a URI; None where there is no template, or `parse_uri` in its place.
         cache_control: a method, or the pair itself.
@@ -47,6 +47,8 @@ class Mounted(msgspec.Struct, frozen=True):
     reversal: Reversal | None = None
     parse_uri: Callable[[Any], Any] | None = None
     cache_control: Any = None
+    watch: Callable[[Callable[..., None]], Any] | None = None
+    want: Callable[[bool, frozenset[str]], Any] | None = None
     close: Callable[[], Any] | None = None
 
 
@@ -99,6 +101,8 @@ def examine(instance: Any, label: str, path: str) -> Mounted:
         reversal=found,
         parse_uri=parse_uri,
         cache_control=rules.cache_control(),
+        watch=rules.method("watch", "what to tell of changes"),
+        want=rules.method("want", "whether of lists", "of which URIs"),
         close=rules.method("close"),
     )
 
@@ -136,7 +140,8 @@ class _Rules:
         if inspect.isgeneratorfunction(found) or inspect.isasyncgenfunction(found):
             raise self.refusal(f".{name} yields; expected it to return a result")
         if unfit := _unfit(found, {}, *arguments):
-            taken = f"one argument, {arguments[0]}" if arguments else "no argument"
+            counted = ("no argument", f"one argument, {', '.join(arguments)}", f"two: {', '.join(arguments)}")
+            taken = counted[len(arguments)]
             raise self.refusal(f".{name}: expected it to take {taken} ({unfit})")
         return found
 

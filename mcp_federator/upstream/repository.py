@@ -37,7 +37,8 @@ from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots, TooLargeError
 from mcp_federator.upstream.mounting import Mounted, examine, mount
 from mcp_federator.upstream.resolution import Resolver
-from mcp_federator.upstream.transport import Exchange
+from mcp_federator.upstream.telling import Telling
+from mcp_federator.upstream.transport import Changed, Exchange, unheard
 from mcp_federator.upstream.workers import RaisedError, Workers
 
 _T = TypeVar("_T")
@@ -103,6 +104,7 @@ class Repository:
         budget: bytes of answers under way, of the whole process.
         slots: queries under way, of the whole process.
         lists: how far this client may walk a list by itself.
+        changed: is told of what the repository tells of changes.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Repository:
         budget: Budget,
         slots: Slots,
         lists: Lists = Lists(),  # noqa: B008 - frozen
+        changed: Changed = unheard,
     ) -> None:
         self._name = name
         self._settings = settings
@@ -134,6 +137,7 @@ class Repository:
         self._left_out = LeftOut(name, clock)
         self._resolver = Resolver(mapping, lists, clock, metrics)
         self._workers = Workers(name)
+        self._telling = Telling(name, mounted, changed, self._workers, settings.timeout)
         self._up = False
         self._error = ""
         self._report_after = 0.0
@@ -142,10 +146,12 @@ class Repository:
         """Say that it is there."""
         self._set_up(up=True)
         self._metrics.upstream_info(self._name, Era.MODERN, "", self._settings.kind)
+        self._telling.start()
 
     async def close(self) -> None:
         """Let it close, and end the threads; what hangs is left behind."""
         close = self._mounted.close
+        await self._telling.close()
         try:
             if close is not None:
                 await self._workers.call(close, self._deadline())
@@ -169,12 +175,14 @@ class Repository:
         self._resolver.forget()
 
     def want(self, caller: Caller, wanted: Wanted) -> None:
-        """What this caller's context wants to hear of from now on; it tells of nothing yet."""
+        """All that is wanted to be heard from now on: of a repository, all callers are one."""
+        del caller
+        self._telling.want(wanted)
 
     @property
     def offers(self) -> Offers:
         """What it tells of by itself."""
-        return Offers()
+        return self._telling.offers
 
     @property
     def completes(self) -> bool:
@@ -196,6 +204,7 @@ class Repository:
             up=self._up,
             breaker="closed",
             in_flight=self._slots.taken,
+            listening=int(self._telling.wanted),
             left_out=self._left_out.total,
             error=self._error,
         )

@@ -43,12 +43,14 @@ class Session(msgspec.Struct, frozen=True, eq=False, weakref=True):
         discovered: what the server said of itself when it was opened.
         incarnation: see `Transport`.
         headers: the fields that go along with whatever belongs to it, credentials included.
+        context: the partition it is for, None where there is one for all.
     """
 
     id: str | None
     discovered: Discovered
     incarnation: int
     headers: Mapping[str, str]
+    context: bytes | None = None
 
     @property
     def version(self) -> str:

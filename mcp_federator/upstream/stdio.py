@@ -35,6 +35,7 @@ from mcp_federator.protocol import sse
 from mcp_federator.protocol.jsonrpc import UnfitError, decode_reply
 from mcp_federator.protocol.legacy import INITIALIZE, answer_request, cancelled, change_of, messages
 from mcp_federator.protocol.lines import Lines, TooLong, head_of, likely_id, one_line
+from mcp_federator.protocol.subscriptions import decode_heard
 from mcp_federator.upstream.limits import Budget, FullError, Lease, TooLargeError
 from mcp_federator.upstream.process import Process, environment
 from mcp_federator.upstream.restarts import Restarts
@@ -64,6 +65,7 @@ class _Talk:
         process: set once it has started.
         began: when that was, on the clock.
         asked: the methods that it was asked, and `""` for a notification; each once.
+        streams: who hears the messages of a subscription, by its id as JSON.
     """
 
     process: Process
@@ -81,6 +83,7 @@ class _Talk:
         self._full: FullError | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._probes: set[int] = set()
+        self.streams: dict[bytes, Callable[[bytes], None]] = {}
         self._ignored = 0
         self._told = 0
         self._tell_after = clock()
@@ -160,6 +163,8 @@ class _Talk:
         if answer is not None:
             if self.process.has_room:
                 self.process.offer(one_line(answer))
+        elif hear := self.streams.get(decode_heard(message).subscription if self.streams else b""):
+            hear(message)
         elif (event := change_of(self._name, message)) is not None:
             self._changed(event)
 
@@ -250,6 +255,7 @@ class Stdio:
         self._closed = False
         self._excused = False
         self._unopened = False
+        self._ended: Callable[[], None] = lambda: None
         self.address = clean(PurePath(settings.command or "").name)
         self.incarnation = 1
 
@@ -290,11 +296,34 @@ class Stdio:
             raise self._failure(Reason.UNREACHABLE, "it does not read any more") from None
         talk.asked.add("")
 
+    async def subscribe(self, call: Call, hear: Callable[[bytes], None]) -> Exchange:
+        """See `Transport.subscribe`; all streams are stdout, and an id tells them apart."""
+        talk = await self._running()
+        number = b"%d" % call.id
+        talk.streams[number] = hear
+        try:
+            with self._budget.lease(self._settings.max_response_bytes) as lease:
+                return Exchange(200, decode_reply(await talk.ask(call, lease), call.id))
+        except BrokenPipeError:
+            raise self._failure(Reason.UNREACHABLE, "the process ended before it was asked") from None
+        except (TooLargeError, FullError) as problem:
+            raise ValueError(str(problem)) from problem
+        finally:
+            del talk.streams[number]
+
+    def on_end(self, ended: Callable[[], None]) -> None:
+        """See `Transport.on_end`."""
+        self._ended = ended
+
     async def listen(
-        self, headers: Mapping[str, str], decoder: sse.Decoder, begins: Callable[[], None]
+        self,
+        headers: Mapping[str, str],
+        decoder: sse.Decoder,
+        begins: Callable[[], None],
+        context: bytes | None = None,
     ) -> int:
         """See `Transport.listen`; over stdio there is no stream beside stdout."""
-        del headers, decoder, begins
+        del headers, decoder, begins, context
         return HTTPStatus.METHOD_NOT_ALLOWED
 
     async def end(self, headers: Mapping[str, str], deadline: float) -> None:
@@ -412,6 +441,7 @@ class Stdio:
             how,
             waited,
         )
+        self._ended()
         task = asyncio.get_running_loop().create_task(self._end(talk), name=f"end {self._name}")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -23,10 +23,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
+from math import inf
 from typing import Final
 
 import aiohttp
 from aiohttp.http_exceptions import ContentEncodingError
+from msgspec.structs import replace
 from yarl import URL
 
 from mcp_federator.config import Tls, Upstream
@@ -34,15 +36,18 @@ from mcp_federator.deadline import until
 from mcp_federator.errors import ConfigError, Reason, UpstreamFailure
 from mcp_federator.log import clean
 from mcp_federator.protocol import legacy, sse
-from mcp_federator.protocol.jsonrpc import Reply, UnfitError
+from mcp_federator.protocol.jsonrpc import Reply, UnfitError, decode_message
 from mcp_federator.protocol.vocabulary import SESSION_HEADER
 from mcp_federator.upstream.connecting import Pools, proxy_for, tls_context
 from mcp_federator.upstream.hold import retry_after
-from mcp_federator.upstream.limits import FullError, Lease, TooLargeError
+from mcp_federator.upstream.limits import Budget, FullError, Lease, TooLargeError
 from mcp_federator.upstream.replies import names_endpoint, read, to_end
 from mcp_federator.upstream.transport import Call, Changed, Exchange, StrangerError, unheard
 
 MAX_REDIRECTS: Final = 3
+
+MAX_EVENT: Final = 1 << 20
+"""Bytes of one event on a stream of changes, and of what is said where there is none."""
 
 _SAME_REQUEST: Final = frozenset({307, 308})
 """The redirects that keep method and body (RFC 9110, 15.4)."""
@@ -135,8 +140,46 @@ class StreamableHttp:
         """See `Transport.end`; servers may refuse it (2025-11-25, basic/transports, "Session Management")."""
         await self._tell("DELETE", None, headers, deadline)
 
+    async def subscribe(self, call: Call, hear: Callable[[bytes], None]) -> Exchange:
+        """See `Transport.subscribe`."""
+        with self._named():
+            async with asyncio.timeout(self._settings.timeout):
+                response = await self._send("POST", call.body, call.headers)
+            try:
+                if response.status != HTTPStatus.OK or response.content_type != "text/event-stream":
+                    return await self._no_stream(response, call)
+                decoder = sse.Decoder(MAX_EVENT, max_lines=inf)
+                while chunk := await response.content.readany():
+                    for event in decoder.feed(chunk):
+                        if event.event != "message":
+                            continue
+                        reply = decode_message(event.data, call.id)
+                        if reply is not None:
+                            return Exchange(response.status, reply)
+                        hear(event.data)
+                return Exchange(response.status, None)
+            finally:
+                response.close()
+
+    async def _no_stream(self, response: aiohttp.ClientResponse, call: Call) -> Exchange:
+        """What is said instead of a stream; it is short, or it is nothing."""
+        with suppress(TooLargeError, FullError, ValueError, UpstreamFailure):
+            async with asyncio.timeout(self._settings.timeout):
+                with Budget(MAX_EVENT).lease(MAX_EVENT) as lease:
+                    return Exchange(response.status, await self._reply(response, call, lease))
+        # A promise of an answer, and none: as much as a method that is not there.
+        failed = response.status >= HTTPStatus.BAD_REQUEST
+        return Exchange(response.status if failed else HTTPStatus.METHOD_NOT_ALLOWED, None)
+
+    def on_end(self, ended: Callable[[], None]) -> None:
+        """See `Transport.on_end`."""
+
     async def listen(
-        self, headers: Mapping[str, str], decoder: sse.Decoder, begins: Callable[[], None]
+        self,
+        headers: Mapping[str, str],
+        decoder: sse.Decoder,
+        begins: Callable[[], None],
+        context: bytes | None = None,
     ) -> int:
         """See `Transport.listen`.  It is none of `max_connections`, which are for calls."""
         with self._named():
@@ -151,23 +194,23 @@ class StreamableHttp:
                 while chunk := await response.content.readany():
                     for event in decoder.feed(chunk):
                         if event.event == "message":
-                            await self._hear_all(event.data, headers)
+                            await self._hear_all(event.data, headers, context)
                 return response.status
             finally:
                 response.close()
 
-    async def _hear_all(self, data: bytes, headers: Mapping[str, str]) -> None:
+    async def _hear_all(self, data: bytes, headers: Mapping[str, str], context: bytes | None) -> None:
         with suppress(ValueError):  # what is no JSON says nothing
             for message in legacy.messages(data):
-                await self._hear(message, headers)
+                await self._hear(message, headers, context)
 
-    async def _hear(self, message: bytes, headers: Mapping[str, str]) -> None:
+    async def _hear(self, message: bytes, headers: Mapping[str, str], context: bytes | None) -> None:
         """Take what a legacy server says of its own accord; `headers` are those of its session."""
         answer = legacy.answer_request(message)
         if answer is not None:
             await self._say(answer, headers)
         elif (event := legacy.change_of(self._name, message)) is not None:
-            self._changed(event)
+            self._changed(replace(event, context=context))
 
     async def _tell(self, verb: str, body: bytes | None, headers: Mapping[str, str], deadline: float) -> None:
         with self._named():
@@ -317,7 +360,9 @@ class StreamableHttp:
         """The JSON-RPC response; None where the status says "failed" and the body does not say why."""
         failed = response.status >= HTTPStatus.BAD_REQUEST
         try:
-            return await read(response, call, lease, lambda message: self._hear(message, call.headers))
+            return await read(
+                response, call, lease, lambda message: self._hear(message, call.headers, call.context)
+            )
         except (TooLargeError, UnfitError, aiohttp.ClientError):
             if not failed:
                 raise

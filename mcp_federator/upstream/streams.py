@@ -134,7 +134,7 @@ class Streams:
         decoder = sse.Decoder(MAX_EVENT, id=stream.place, max_lines=inf)
         status, why = 0, "it ended"
         try:
-            status = await self._transport.listen(session.headers, decoder, begins)
+            status = await self._transport.listen(session.headers, decoder, begins, session.context)
         except UpstreamFailure as failure:
             why = failure.detail
             if failure.reason is Reason.REFUSED:

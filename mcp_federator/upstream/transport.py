@@ -38,6 +38,7 @@ class Call(msgspec.Struct, frozen=True):
             when nobody waits any more.  Over stdio both hold in either era.
         incarnation: the one that the call was made for, None where it may reach any: what was said before it
             must still be known.
+        context: the partition it is made for; what the server says beside the answer is heard there.
     """
 
     id: int
@@ -47,6 +48,7 @@ class Call(msgspec.Struct, frozen=True):
     repeatable: bool = True
     legacy: bool = False
     incarnation: int | None = None
+    context: bytes | None = None
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -115,8 +117,34 @@ class Transport(Protocol):
         """
         ...
 
+    async def subscribe(self, call: Call, hear: Callable[[bytes], None]) -> Exchange:
+        """Send a call that has no end of its own, and wait for what ends it.
+
+        Cancelling it ends it at the upstream too.
+
+        Args:
+            call: a `subscriptions/listen`.
+            hear: is handed each message of its stream, the acknowledgement among them.
+
+        Returns:
+            The status and the response; status 200 and no response where the stream ended without one.
+
+        Raises:
+            UpstreamFailure: no connection, no head of a response in time, or a stream that broke.
+            ValueError: bytes that are no stream of messages, or too many for one.
+        """
+        ...
+
+    def on_end(self, ended: Callable[[], None]) -> None:
+        """Be told when an incarnation has ended; over HTTP none does."""
+        ...
+
     async def listen(
-        self, headers: Mapping[str, str], decoder: sse.Decoder, begins: Callable[[], None]
+        self,
+        headers: Mapping[str, str],
+        decoder: sse.Decoder,
+        begins: Callable[[], None],
+        context: bytes | None = None,
     ) -> int:
         """Open the stream of the session that these header fields belong to, and read it to its end.
 
@@ -126,6 +154,7 @@ class Transport(Protocol):
             headers: those of the session.
             decoder: takes the stream apart; its id is the place to go on from.
             begins: called when it is open.
+            context: the partition that it belongs to.
 
         Returns:
             The HTTP status: 200 where it was a stream and has ended in order, else of the refusal; 405 too

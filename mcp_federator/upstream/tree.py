@@ -27,6 +27,8 @@ from mcp_federator.upstream.limits import TooLargeError
 
 Path: TypeAlias = tuple[bytes, ...]
 
+Stamp: TypeAlias = tuple[int, int, int]
+
 MAX_DEPTH: Final = 64
 """Names in a path."""
 
@@ -71,6 +73,23 @@ def read(folder: int, path: Path, limit: int) -> bytes:
         OSError: there is no such regular file, or it may not be read.
         TooLargeError: it has more than `limit` bytes.
     """
+    with _parent(folder, path) as (opened, name):
+        return _read(opened, name, limit)
+
+
+def stamp(folder: int, path: Path) -> Stamp | None:
+    """Another value whenever the file is another; None where there is no such regular file."""
+    try:
+        with _parent(folder, path) as (opened, name):
+            found = os.stat(name, dir_fd=opened, follow_symlinks=False)
+    except OSError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+@contextmanager
+def _parent(folder: int, path: Path) -> Iterator[tuple[int, bytes]]:
+    """The open folder that a file is in, and the file's name there; raises OSError."""
     if not path or len(path) > MAX_DEPTH or not all(map(is_shown, path)):
         raise FileNotFoundError(errno.ENOENT, "no such path")
     *folders, name = path
@@ -81,7 +100,7 @@ def read(folder: int, path: Path, limit: int) -> bytes:
             if opened != folder:
                 os.close(opened)
             opened = inner
-        return _read(opened, name, limit)
+        yield opened, name
     finally:
         if opened != folder:
             os.close(opened)

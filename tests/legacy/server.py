@@ -2,8 +2,9 @@
 
 Runs in an environment of its own, for the SDK's two generations cannot share one: `python server.py stdio`,
 or `python server.py http PORT`, which prints one line when it listens.  Ten resources on pages of four, and a
-template whose variable is completed; a read of anything else is -32002, but for `file:///notes/new…`:
-that makes the note, and tells that the list has changed.
+template whose variable is completed; a read of anything else is -32002, but for two kinds of names.
+`file:///notes/new…` makes the note and tells that the list has changed; `file:///notes/edit/N.md` changes
+note N and tells whoever subscribed to it.
 """
 
 import base64
@@ -24,7 +25,28 @@ TEMPLATE = "file:///notes/{n}.md"
 BLOB = "data://blob/logo"
 PAGE = 4
 
-server: Server = Server("legacy", version="1.0")
+SUBSCRIBED: dict[str, list] = {}
+
+
+class Telling(Server):
+    def get_capabilities(self, *arguments):
+        # The SDK declares neither, whatever a server does.
+        capabilities = super().get_capabilities(*arguments)
+        capabilities.resources.subscribe = capabilities.resources.listChanged = True
+        return capabilities
+
+
+server: Server = Telling("legacy", version="1.0")
+
+
+@server.subscribe_resource()
+async def subscribe(uri) -> None:
+    SUBSCRIBED.setdefault(str(uri), []).append(server.request_context.session)
+
+
+@server.unsubscribe_resource()
+async def unsubscribe(uri) -> None:
+    SUBSCRIBED.pop(str(uri), None)
 
 
 @server.list_resources()
@@ -49,6 +71,12 @@ async def read_resource(uri) -> list[ReadResourceContents]:
     if str(uri).startswith("file:///notes/new"):
         TEXTS[str(uri)] = "new note"
         await server.request_context.session.send_resource_list_changed()
+    if str(uri).startswith("file:///notes/edit/"):
+        note = str(uri).replace("edit/", "")
+        TEXTS[note] += "!"
+        for session in SUBSCRIBED.get(note, []):
+            await session.send_resource_updated(note)
+        return [ReadResourceContents(content="done", mime_type="text/plain")]
     if str(uri) not in TEXTS:
         raise McpError(types.ErrorData(code=-32002, message="Resource not found", data={"uri": str(uri)}))
     return [ReadResourceContents(content=TEXTS[str(uri)], mime_type="text/markdown")]

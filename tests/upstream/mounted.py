@@ -9,7 +9,7 @@ from mcp_federator.errors import UpstreamError, UpstreamFailure
 from mcp_federator.federation.partition import Credentials
 from mcp_federator.federation.prefix import Mapping
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Answer, Method, Query
+from mcp_federator.model import ANYONE, Answer, Event, Method, Query
 from mcp_federator.upstream import Budget, Slots
 from mcp_federator.upstream.mounting import Mounted, examine
 from mcp_federator.upstream.repository import Repository, opened
@@ -24,6 +24,7 @@ class Asker:
         self.metrics = Metrics("0")
         self.budget = Budget(256 << 20)
         self.slots = Slots(100)
+        self.heard: list[Event] = []
         self.client = Repository(
             "alpha",
             settings,
@@ -35,6 +36,7 @@ class Asker:
             clock=self.clock,
             budget=self.budget,
             slots=self.slots,
+            changed=self.heard.append,
         )
 
     async def fetch(self, method: Method, uri: str | None = None, cursor: str | None = None) -> Answer:

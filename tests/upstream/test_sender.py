@@ -45,6 +45,11 @@ class Says:
     async def listen(self, *_: object) -> int:
         return 405
 
+    async def subscribe(self, *_: object) -> Exchange:
+        return Exchange(405, None)
+
+    def on_end(self, _: object) -> None: ...
+
     async def end(self, headers: Mapping[str, str], deadline: float) -> None: ...
 
 

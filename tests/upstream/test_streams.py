@@ -42,7 +42,10 @@ class Stage:
         transport: Any = self
         self.streams = Streams("alpha", transport, self.events.append, jitter=lambda: 0.0)
 
-    async def listen(self, headers: Any, decoder: sse.Decoder, begins: Callable[[], None]) -> int:
+    async def listen(
+        self, headers: Any, decoder: sse.Decoder, begins: Callable[[], None], context: object = None
+    ) -> int:
+        assert context is None
         assert headers == {"a": "b"}
         play = self._plays[min(len(self.opened), len(self._plays) - 1)]
         self.opened.append(asyncio.get_running_loop().time())
