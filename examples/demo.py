@@ -155,13 +155,33 @@ def run_command(arguments: list[str]) -> str:
     return done.stdout
 
 
+def hear_of_a_touch(arguments: list[str], file: Path) -> str:
+    """What `mcp-federator ARGUMENTS` prints when the file is touched."""
+    listener = Part("mcp-federator listen", ["-m", "mcp_federator", *arguments], {})
+    try:
+        listener.wait_for("listening")
+        for _ in range(PATIENCE):
+            file.touch()
+            time.sleep(1)
+            if "updated" in listener.said():
+                break
+        return listener.said()
+    finally:
+        listener.end()
+
+
+def from_here(path: Path) -> str:
+    """A path as it is written in a terminal that stands where this one does."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def program() -> str:
-    """How to call `mcp-federator` from a terminal that stands where this one does."""
+    """How to call `mcp-federator` from there."""
     ours = Path(sys.executable).with_name("mcp-federator")
     found = shutil.which("mcp-federator")
     if found is not None and Path(found).samefile(ours):
         return "mcp-federator"
-    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
+    return from_here(ours)
 
 
 def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[], str]]]:
@@ -172,6 +192,8 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
     listing = ["list", "--url", endpoint]
     reading = ["read", uri, "--url", endpoint]
     elsewhere = ["read", "ledger+ledger://2026/03", "--url", endpoint]
+    listening = ["listen", "folder+file:///welcome.md", "--url", endpoint]
+    file = HERE.resolve() / "folder" / "welcome.md"
 
     def counted() -> str:
         with urllib.request.urlopen(metrics, timeout=5) as answer:  # noqa: S310 - our own port
@@ -193,6 +215,11 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
             f"{say} {' '.join(elsewhere)}",
             "of a server of the 2025 revisions, which said nothing of how long: the configuration did",
             lambda: run_command(elsewhere),
+        ),
+        (
+            f"{say} {' '.join(listening)}",
+            f"prints a line, within a second, for each `touch {from_here(file)}` in a third terminal",
+            lambda: hear_of_a_touch(listening, file),
         ),
         (
             f"curl -s {metrics} | grep cache_requests",

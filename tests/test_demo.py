@@ -52,7 +52,7 @@ def listening(ports: list[int]) -> list[int]:
 
 
 def test_once_shows_everything_and_ends() -> None:
-    """All six upstreams are listed, a read stands still for two seconds, and the metrics count both."""
+    """All six are listed, a read stands still for two seconds, a touched file is told, all is counted."""
     ports = free_ports(6)
     with demo(ports, "--once") as process:
         assert process.ended(50) == 0, process.output
@@ -70,6 +70,7 @@ def test_once_shows_everything_and_ends() -> None:
     first, second = re.findall(r"look number (\d+)", output)
     assert first == second
     assert "Month 3: 40 sold, 5 returned." in output
+    assert "updated folder+file:///welcome.md" in output
     assert re.search(
         r'cache_requests_total\{.*"resources/read",outcome="hit".*upstream="desk"\} 1\.0', output
     )

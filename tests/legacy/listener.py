@@ -1,4 +1,4 @@
-"""A legacy client (mcp 1.30) that listens: `python listener.py URL URI` prints what it is told, a line each.
+"""A legacy client (mcp 1.30) that listens: `python listener.py URL URI...` prints a line for what it is told.
 
 First `listening` and what the server declares; then `updated URI TEXT`, where the text is what a read made at
 once gives, or `list_changed`.  It goes on until it is ended.  Runs in an environment of its own.
@@ -12,7 +12,7 @@ from mcp import ClientSession, types
 from mcp.client.streamable_http import streamablehttp_client
 
 
-async def main(url: str, uri: str) -> None:
+async def main(url: str, *uris: str) -> None:
     told = asyncio.Queue()
 
     async def hear(message) -> None:
@@ -24,7 +24,8 @@ async def main(url: str, uri: str) -> None:
         ClientSession(read, write, message_handler=hear) as session,
     ):
         begun = await session.initialize()
-        await session.subscribe_resource(uri)
+        for uri in uris:
+            await session.subscribe_resource(uri)
         print("listening", json.dumps(begun.capabilities.model_dump(exclude_none=True)))
         while True:
             change = await told.get()
@@ -36,4 +37,4 @@ async def main(url: str, uri: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2]))
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,6 +1,6 @@
-// A TypeScript client that listens: node listener.mjs (legacy|modern|sdk1) URL URI
+// A TypeScript client that listens: node listener.mjs (legacy|modern|sdk1) URL URI...
 // Prints a line for each thing it is told, as tests/legacy/listener.py does, and `closed WHY` at the end.
-const [mode, url, uri] = process.argv.slice(2);
+const [mode, url, ...uris] = process.argv.slice(2);
 
 async function connected() {
   if (mode === 'sdk1') {
@@ -26,9 +26,11 @@ client.setNotificationHandler(updated, async ({ params }) => {
 client.setNotificationHandler(listChanged, () => console.log('list_changed'));
 let subscription;
 if (mode === 'modern') {
-  subscription = await client.listen({ resourcesListChanged: true, resourceSubscriptions: [uri] });
+  subscription = await client.listen({ resourcesListChanged: true, resourceSubscriptions: uris });
 } else {
-  await client.subscribeResource({ uri });
+  for (const uri of uris) {
+    await client.subscribeResource({ uri });
+  }
 }
 console.log('listening', JSON.stringify(client.getServerCapabilities()));
 process.on('SIGUSR1', async () => {
