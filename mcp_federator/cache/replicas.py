@@ -306,6 +306,7 @@ class Replicas:
 
     def _turned(self, up: bool) -> None:
         self._distrust()
+        self.later(self.store.renew())
         if up and self.channel.restarted:
             # It may have read what it holds from a disk, as it was long before `outbox.MEMORY`.
             for tag in self._members:

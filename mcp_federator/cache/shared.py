@@ -52,6 +52,7 @@ UNKEPT_FOR: Final = 10.0
 """Seconds for which an answer that could not be kept makes the next askers go upstream without waiting."""
 
 _MAX_UNKEPT: Final = 10_000
+_LEASE_MS: Final = int(LEASE * 1000)
 _BIRTH_MS: Final = 300_000
 # How long a new generation lasts; longer than any fetch.  An entry that names it makes it last on.
 _NO_MARK: Final = b"-" * len(MARK)
@@ -183,8 +184,7 @@ class Shared:
             spare: Found | None = None
             first = True
             while True:
-                token = token_bytes(RANDOM_BYTES)
-                look = await self._look(site, public, partition, mark=mark, token=token, own=own, stale=first)
+                look = await self._look(site, public, partition, mark=mark, lead=True, own=own, stale=first)
                 if look is None or look.lease is None:
                     return look
                 spare = look.spare or spare
@@ -327,7 +327,7 @@ class Shared:
         partition: bytes,
         *,
         mark: bytes = MARK,
-        token: bytes = b"",
+        lead: bool = False,
         own: bool = False,
         stale: bool = True,
         refresh: bool = False,
@@ -342,10 +342,10 @@ class Shared:
             site.own_lane,
         )
         flags = ("1" if stale else "", "1" if own else "")
-        random = token_bytes(RANDOM_BYTES)
-        lease_ms = int(LEASE * 1000)
+        chance = token_bytes(2 * RANDOM_BYTES)
+        random, token = chance[:RANDOM_BYTES], chance[RANDOM_BYTES:] if lead else b""
         reply = await self._store.run(
-            LOOK, keys, (mark, site.whole, random, _BIRTH_MS, token, lease_ms, *flags)
+            LOOK, keys, (mark, site.whole, random, _BIRTH_MS, token, _LEASE_MS, *flags)
         )
         if reply is None:
             return None

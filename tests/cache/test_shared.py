@@ -243,6 +243,7 @@ def test_after_a_gap_what_is_newer_stays(redis: Server) -> None:
         async with replica(redis.url) as one, replica(redis.url) as two:
             before = await one.lease(read(), lead=False)
             one.shared.invalidate(GAP)
+            await trusted(one)
             assert await two.put(read(), public("after"))
             assert not await one.shared.admit(before, public("before"))
             assert await one.found(read()) == b"after"
