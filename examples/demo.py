@@ -202,8 +202,8 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
     ]
 
 
-def main() -> int:
-    """Run the demo."""
+def options_of_the_command_line() -> argparse.Namespace:
+    """Which ports, and whether to end by itself."""
     parser = argparse.ArgumentParser(description="Six upstreams behind one federator.")
     parser.add_argument("--port", type=int, default=8080, help="port of the endpoint")
     parser.add_argument("--admin-port", type=int, default=8081, help="port of the admin listener")
@@ -217,6 +217,15 @@ def main() -> int:
     )
     parser.add_argument("--once", action="store_true", help="do what there is to try, then end")
     options = parser.parse_args()
+    ports = [options.port, options.admin_port, *options.server_ports]
+    if not all(0 < port < 1 << 16 for port in ports) or len({*ports}) < len(ports):
+        parser.error("expected ports from 1 to 65535, each another one")
+    return options
+
+
+def main() -> int:
+    """Run the demo."""
+    options = options_of_the_command_line()
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt

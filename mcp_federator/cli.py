@@ -10,6 +10,7 @@ import asyncio
 import gc
 import hashlib
 import json
+import logging
 import os
 import sys
 import time
@@ -38,6 +39,10 @@ _VERSION: Final = f"mcp-federator {__version__}"
 _INCOMPLETE: Final = 3
 _INTERRUPTED: Final = 130
 _NOBODY_READS: Final = 141
+_LAST_MOMENT: Final = 1.0
+"""Seconds that what is left at the end may take to heed its cancellation."""
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -250,8 +255,27 @@ def _say_ready(endpoint: str, admin: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
         return runner.run(work)
+    finally:
+        # Closing waits for every task, also for one of other people's code that heeds no cancellation.
+        if runner.run(_end_tasks()):
+            runner.close()
+
+
+async def _end_tasks() -> bool:
+    """Cancel what is still under way and give it a moment; whether nothing is left."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    left = (await asyncio.wait(tasks, timeout=_LAST_MOMENT))[1] if tasks else ()
+    for task in left:
+        _log.warning("left behind, for it does not end: %s", task.get_name())
+    if left:
+        # That they are pending when the process ends has been said.
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    return not left
 
 
 def _check(options: argparse.Namespace) -> int:

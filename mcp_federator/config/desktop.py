@@ -88,6 +88,7 @@ def translated(tree: dict[str, Any], problems: list[ConfigError], notes: list[st
         problems.append(ConfigError(BLOCK, "expected a mapping of names to servers"))
         return ours
     upstreams = {}
+    taken = set(servers)
     for name, server in servers.items():
         path = join(BLOCK, name)
         if not isinstance(server, dict):
@@ -95,7 +96,13 @@ def translated(tree: dict[str, Any], problems: list[ConfigError], notes: list[st
         elif server.get("disabled") is True or server.get("enabled") is False:
             notes.append(f"left out, as it is switched off: {path}")
         elif not NAME.fullmatch(name):
-            problems.append(ConfigError(path, _renamed(name, servers)))
+            offered = _renamed(name, taken)
+            taken.add(offered)
+            problem = (
+                f"expected 1 to {_MAX_NAME} lower-case letters, digits and hyphens, a letter first:"
+                f" call it `{offered}`"
+            )
+            problems.append(ConfigError(path, problem))
         else:
             upstreams[name] = _upstream(server, path, problems, notes)
     return {**ours, "upstreams": {name: found for name, found in upstreams.items() if found is not None}}
@@ -135,18 +142,15 @@ def _named(path: str, keys: list[str]) -> str:
     return ", ".join(join(path, key) for key in keys)
 
 
-def _renamed(name: str, servers: dict[str, Any]) -> str:
-    """A sentence with a name that can stand at the beginning of a scheme, and that no other server has."""
+def _renamed(name: str, taken: set[str]) -> str:
+    """A name like this one that can stand at the beginning of a scheme, and that nobody has."""
     stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if not stem[:1].isalpha():
         stem = f"mcp-{stem}".strip("-")
     stem = stem[:_MAX_NAME].rstrip("-")
     offered, number = stem, 1
-    while offered in servers:
+    while offered in taken:
         number += 1
         tail = f"-{number}"
         offered = stem[: _MAX_NAME - len(tail)].rstrip("-") + tail
-    return (
-        f"expected 1 to {_MAX_NAME} lower-case letters, digits and hyphens, a letter first:"
-        f" call it `{offered}`"
-    )
+    return offered

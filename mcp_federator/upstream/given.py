@@ -15,12 +15,19 @@ import msgspec
 
 from mcp_federator.federation import shape
 from mcp_federator.federation.reversal import Reversal
+from mcp_federator.federation.rewrite import MAX_ITEMS
 from mcp_federator.log import clean
 from mcp_federator.model import Scope
 from mcp_federator.protocol.text import check_text
 from mcp_federator.repository import Content, Page
+from mcp_federator.upstream.limits import TooLargeError
 
 MAX_CURSOR_BYTES: Final = 4096
+
+GROWTH: Final = 6
+"""How many times as long a text can be in JSON: a control character takes six bytes there."""
+
+_MOST_MS: Final = 1 << 52
 
 _BYTES: Final = (bytes, bytearray, memoryview)
 
@@ -45,6 +52,8 @@ def listing(given: Any, prefix: str, reversal: Reversal | None) -> bytes:
     found: Any = page.items
     if not isinstance(found, list | tuple):
         raise ValueError(f"expected a list of resources or a Page, found {_kind(found)}")  # noqa: TRY004 - see the module
+    if len(found) > MAX_ITEMS:
+        raise ValueError(f"more than {MAX_ITEMS} resources on one page")
     items = _encode(found)
     check_text(items)
     try:
@@ -65,20 +74,28 @@ def listing(given: Any, prefix: str, reversal: Reversal | None) -> bytes:
     return b'"resources":%b,"nextCursor":%b' % (items, _encode(cursor))
 
 
-def reading(given: Any, uri: str, prefix: str) -> bytes:
+def reading(given: Any, uri: str, prefix: str, limit: int) -> bytes:
     """The members of the result of a read, without braces.
 
     Args:
         given: what `read` returned.
         uri: the URI that was asked for.
         prefix: what every URI must begin with.
+        limit: bytes that all texts and blobs may have together, before they are encoded.
 
     Raises:
         ValueError: it is nothing that can be read.
+        TooLargeError: it has more bytes than that.
     """
     parts = given if isinstance(given, list | tuple) else (given,)
     if not parts:
         raise ValueError("read gave no contents; where there is no such resource, it is to raise NotFound")
+    left = limit
+    for part in parts:
+        # Before anything is made of it: what is too large must not be encoded first.
+        left -= _size(part, left)
+        if left < 0:
+            raise TooLargeError(f"more than {limit} bytes")
     contents = _encode([_content(part, uri) for part in parts])
     check_text(contents)
     try:
@@ -93,10 +110,13 @@ def reading(given: Any, uri: str, prefix: str) -> bytes:
 
 def control(given: Any) -> tuple[Scope, int]:
     """A scope and milliseconds, as `cache_control` gives them; raises ValueError."""
-    if isinstance(given, tuple | list) and len(given) == 2:  # noqa: PLR2004 - a pair
+    try:
         scope, ttl = given
-        if scope in ("public", "private") and isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0:
-            return Scope(scope), ttl
+        if isinstance(scope, str) and isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0:
+            # Text and a number of their own may do odd things: from here on they are ours.
+            return Scope(str.__str__(scope)), min(int.__int__(ttl), _MOST_MS)
+    except Exception:  # noqa: BLE001, S110 - see the hazards; said below
+        pass
     raise ValueError('expected "public" or "private" and whole milliseconds, such as ("public", 60_000)')
 
 
@@ -117,6 +137,26 @@ def template_item(given: Any, name: str) -> tuple[str, bytes]:
         return _Template.decode(item).uri, item
     except (msgspec.MsgspecError, TypeError, ValueError) as problem:
         raise ValueError(f"no template as the protocol has it: {clean(str(problem))}") from None
+    except Exception as problem:  # see the hazards
+        raise ValueError(f"no template: to look at it raised {type(problem).__name__}") from problem
+
+
+def _size(part: Any, most: int) -> int:
+    """Bytes of a content's text or blob; of a text that has more than `most` characters, those."""
+    bodies: list[Any] = [part]
+    if isinstance(part, Content):
+        bodies = [part.body]
+    elif isinstance(part, Mapping):
+        bodies = [part.get("text"), part.get("blob")]
+    size = 0
+    for body in bodies:
+        if isinstance(body, str):
+            size += len(body) if len(body) > most else len(body.encode("utf-8", "surrogatepass"))
+        elif isinstance(body, memoryview):
+            size += body.nbytes
+        elif isinstance(body, (bytes, bytearray)):
+            size += len(body)
+    return size
 
 
 def _content(part: Any, uri: str) -> Any:

@@ -32,7 +32,7 @@ from mcp_federator.repository import Invalid, NotFound, Unavailable
 from mcp_federator.upstream.client import Client, UpstreamStatus
 from mcp_federator.upstream.directory import Directory
 from mcp_federator.upstream.door import Door, Passed
-from mcp_federator.upstream.given import control, listing, reading
+from mcp_federator.upstream.given import GROWTH, control, listing, reading
 from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots, TooLargeError
 from mcp_federator.upstream.mounting import Mounted, examine, mount
@@ -45,6 +45,7 @@ _T = TypeVar("_T")
 _OK: Final = 200
 _REPORT_SECONDS: Final = 10.0
 _MAX_MESSAGE: Final = 250
+_HOUSING: Final = 64 << 10
 """Characters; escaped, each may take four bytes of the 1 KiB that a message may have."""
 
 _SICK: Final = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_REPLY})
@@ -234,7 +235,8 @@ class Repository:
         begun = self._clock()
         outcome = ""
         try:
-            with self._budget.lease(self._settings.max_response_bytes) as lease:
+            # Their limit is on what a class gives; here it is written as JSON.
+            with self._budget.lease(self._settings.max_response_bytes * GROWTH + _HOUSING) as lease:
                 result = await self._result(query, deadline)
                 lease.take(len(result))
                 passed = self._passed(query, result)
@@ -248,8 +250,9 @@ class Repository:
             raise
         except TooLargeError as problem:
             outcome = Reason.BAD_REPLY
-            detail = f"{self._mounted.label}: {problem}"
-            self._note(f"{outcome}: {detail}", sick=True)
+            detail = f"{self._mounted.label}: {problem} (`max_response_bytes`)"
+            # One resource that cannot be read says nothing of the others.
+            self._note(f"{outcome}: {detail}")
             raise self._failure(Reason.BAD_REPLY, detail) from problem
         else:
             outcome = "ok"
@@ -277,11 +280,11 @@ class Repository:
             else:
                 members = self._templates(query.cursor)
         except NotFound as problem:
-            raise self._refused(query, str(problem) or "Resource not found", not_found=True) from problem
+            raise self._refused(query, _said(problem) or "Resource not found", not_found=True) from problem
         except Invalid as problem:
-            raise self._refused(query, str(problem) or "Invalid params", not_found=False) from problem
+            raise self._refused(query, _said(problem) or "Invalid params", not_found=False) from problem
         except Unavailable as problem:
-            raise self._failure(Reason.UNREACHABLE, str(problem)) from problem
+            raise self._failure(Reason.UNREACHABLE, _said(problem)) from problem
         except TimeoutError:
             raise self._failure(Reason.TIMEOUT, "nothing came in time") from None
         except _BadError as problem:
@@ -311,7 +314,7 @@ class Repository:
                 raise NotFound
 
         def shown(given: Any) -> bytes:
-            return reading(given, uri, it.prefix)
+            return reading(given, uri, it.prefix, self._settings.max_response_bytes)
 
         members = await self._call("read", it.read, what, shown, deadline, *allowed)
         return members + await self._hints(uri, deadline)
@@ -356,6 +359,8 @@ class Repository:
         def checked(given: Any) -> _T:
             try:
                 return shown(given)
+            except TooLargeError:
+                raise
             except Exception as problem:
                 raise _BadError(f"{self._mounted.label}.{name}: {_told(problem)}") from problem
 
@@ -433,7 +438,15 @@ def _hints(scope: Scope, ttl_ms: int) -> bytes:
     return b',"cacheScope":"%b","ttlMs":%d' % (scope.value.encode(), ttl_ms)
 
 
+def _said(problem: BaseException) -> str:
+    """What an exception says; nothing where its class, which may be theirs, cannot say it."""
+    try:
+        return str(problem)
+    except Exception:  # noqa: BLE001 - code of theirs
+        return ""
+
+
 def _told(problem: BaseException) -> str:
     """A problem in a few words."""
-    told = str(problem)
+    told = _said(problem)
     return told if isinstance(problem, ValueError) and told else f"{type(problem).__name__} {told}".strip()

@@ -16,6 +16,7 @@ Hazards:
 """
 
 import asyncio
+import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -195,8 +196,10 @@ class StreamableHttp:
                 detail = f"its certificate is not trusted ({why}); see `tls.ca_file` and `tls.server_name`"
             case aiohttp.ClientConnectorSSLError():
                 detail = f"no TLS ({_why(problem.os_error)}); is it an http:// URL?"
-            case aiohttp.ClientConnectorError() | aiohttp.ConnectionTimeoutError():
-                detail = f"no connection: {problem}"
+            case aiohttp.ClientConnectorError():
+                detail = f"no connection ({_refused(problem.os_error)})"
+            case aiohttp.ConnectionTimeoutError():
+                detail = "no connection within `connect_timeout`"
             case _ if isinstance(problem.__cause__, ContentEncodingError):
                 reason, detail = Reason.BAD_REPLY, "the body cannot be inflated"
             case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError():
@@ -357,6 +360,14 @@ def _why(problem: BaseException) -> str:
     if isinstance(problem, ssl.SSLCertVerificationError):
         return problem.verify_message
     return getattr(problem, "reason", None) or type(problem).__name__
+
+
+def _refused(problem: OSError) -> str:
+    """Why there is no connection, in the system's words; asyncio's and aiohttp's name what was tried."""
+    number = problem.errno or 0
+    # Those of the resolver are negative, and have texts of their own.
+    why = os.strerror(number) if number > 0 else problem.strerror if number else None
+    return (why or "no address answered").lower()
 
 
 def _origin(url: URL) -> tuple[str, str, int | None]:

@@ -133,6 +133,12 @@ def test_an_offered_name_is_not_one_that_is_taken() -> None:
     assert lines[0].endswith("call it `my-files-3`")
 
 
+def test_two_names_are_not_offered_the_same() -> None:
+    """What becomes one name by folding becomes two."""
+    lines = wrong(block(**{"My_Files": {"command": "a"}, "my files": {"command": "b"}, "my-files-2": {}}))
+    assert [line.partition("call it ")[2] for line in lines[:2]] == ["`my-files`", "`my-files-3`"]
+
+
 @pytest.mark.parametrize(
     ("server", "line"),
     [

@@ -154,6 +154,7 @@ class Stage:
                 elif what == "got":
                     self.received.append(value)
                 self._news.set()
+                writer.write(b"heard\n")
         finally:
             self._alive.discard(writer)
             writer.close()

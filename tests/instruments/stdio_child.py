@@ -7,9 +7,9 @@ done when it comes.  A list of lists is used up in turn, and its last one stays;
 no answer.  A step is `[verb, argument]`, see `Child`.  Text stands for bytes (Latin-1), and `$ID` in it for
 the id of the request.
 
-Whatever reaches it goes to the socket, a JSON line each.  The socket stays open in all that it forks, so its
-end tells that none of them is left.  Nothing but a few modules may be imported here: this starts a hundred
-times.
+Whatever reaches it goes to the socket, a JSON line each, and is answered with `heard`.  The socket stays open
+in all that it forks, so its end tells that none of them is left.  Nothing but a few modules may be imported
+here: this starts a hundred times.
 """
 
 import json
@@ -29,6 +29,7 @@ class Child:
         self._control.connect(path)
         self._orders = self._control.makefile("rb")
         self._plan: dict[str, Any] = json.loads(self._orders.readline())
+        self._ordered: list[str] = []
         self._gathered: list[Any] = []
         self._refused: set[str] = set()
         self._stays = False
@@ -93,6 +94,9 @@ class Child:
 
     def wait(self, order: str, _: Any) -> None:
         """Do nothing until the test gives this order."""
+        if order in self._ordered:
+            self._ordered.remove(order)
+            return
         for told in self._orders:
             if told.decode().strip() == order:
                 return
@@ -134,6 +138,12 @@ class Child:
 
     def _report(self, what: str, value: Any) -> None:
         self._control.sendall(json.dumps([what, value]).encode() + b"\n")
+        # What is seen of it elsewhere comes after: whoever has our answer knows that the test has heard this.
+        for told in self._orders:
+            order = told.decode().strip()
+            if order == "heard":
+                return
+            self._ordered.append(order)
 
     def _sleep(self) -> NoReturn:
         while True:

@@ -167,6 +167,25 @@ def test_what_the_breaker_does_not_count(answer: Answer) -> None:
     run(body())
 
 
+def test_a_hold_with_an_answer_is_for_one_partition() -> None:
+    """An error that is an answer may ask to wait as well; whom it was not said to is sent at once."""
+
+    async def body() -> None:
+        def busy(request: Any) -> Any:
+            slow = request.header("authorization") == "Bearer a"
+            no = error(-32602, "no", status=400, headers={"Retry-After": "3"})
+            return (no if slow else ONE)(request)
+
+        async with Wire({READ: busy}) as wire, asking(wire.url, forward=("authorization",)) as alpha:
+            with pytest.raises(UpstreamError):
+                await alpha.read(caller=A)
+            assert (await alpha.fails(caller=A)).retry_after == 3
+            await alpha.read(caller=B)
+            assert len(wire.calls(READ)) == 2
+
+    run(body())
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "held"),
     [

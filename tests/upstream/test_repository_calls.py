@@ -5,9 +5,15 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from mcp_federator.config import Duration, Size
-from mcp_federator.errors import Reason
-from tests.upstream.asking import run
+from mcp_federator.errors import ConfigError, Reason, UpstreamError, UpstreamFailure
+from mcp_federator.model import Hint, Method, Scope
+from mcp_federator.repository import Content, Invalid, NotFound, Unavailable
+from mcp_federator.upstream import given as given_room
+from mcp_federator.upstream.mounting import examine
+from tests.upstream.asking import MAX_TTL, run
 from tests.upstream.mounted import Repo, mounted
 
 
@@ -93,6 +99,50 @@ def test_an_answer_is_bounded() -> None:
     run(body())
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "x" * 1001,
+        "ü" * 501,
+        b"x" * 1001,
+        bytearray(1001),
+        memoryview(bytes(1001)),
+        ["x" * 600, b"x" * 401],
+        {"uri": "x:1", "text": "x" * 1001},
+        {"uri": "x:1", "blob": "x" * 1001},
+        Content(body=b"x" * 1001),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_is_too_large_is_known_before_it_is_encoded(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it says nothing of the upstream's health: the other resources can be read."""
+
+    def must_not(_: object) -> bytes:
+        raise AssertionError("it was encoded")
+
+    async def body() -> None:
+        async with mounted(Repo(given), max_response_bytes=Size(1000)) as alpha:
+            with monkeypatch.context() as patched:
+                patched.setattr(given_room, "_encode", must_not)
+                failure = await alpha.fails()
+            assert (failure.reason, "more than 1000 bytes" in failure.detail) == (Reason.BAD_REPLY, True)
+            assert "max_response_bytes" in failure.detail
+            assert alpha.client.status.up
+
+    run(body())
+
+
+@pytest.mark.parametrize("given", ["\x01" * 1000, b"\xff" * 1000, "\U0001f4c1" * 250], ids=repr)
+def test_what_grows_as_json_may_be_as_large_as_what_does_not(given: Any) -> None:
+    """A control character takes six bytes there, three bytes of a blob take four."""
+
+    async def body() -> None:
+        async with mounted(Repo(given), max_response_bytes=Size(1000)) as alpha:
+            assert await alpha.read()
+
+    run(body())
+
+
 def test_more_than_max_in_flight_is_refused_at_once() -> None:
     """As with any upstream."""
 
@@ -104,5 +154,89 @@ def test_more_than_max_in_flight_is_refused_at_once() -> None:
             assert (await alpha.fails()).reason is Reason.OVERLOADED
             gate.set()
             await first
+
+    run(body())
+
+
+def no_words(_: object) -> str:
+    raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("kind", [NotFound, Invalid, Unavailable, ValueError, OSError])
+def test_an_exception_need_not_be_able_to_say_what_it_is(kind: type[Exception]) -> None:
+    """It is told apart by its class; the next call is made as if nothing had been."""
+    mute = type("Mute", (kind,), {"__str__": no_words})
+
+    def read(uri: str) -> str:
+        if uri == "x:mute":
+            raise mute
+        return "text"
+
+    async def body() -> None:
+        async with mounted(Repo(read)) as alpha:
+            with pytest.raises((UpstreamError, UpstreamFailure)) as caught:
+                await alpha.fetch(Method.READ, "x:mute")
+            assert isinstance(caught.value, UpstreamError) == (kind in {NotFound, Invalid})
+            assert (await alpha.read())[0]["text"] == "text"
+
+    run(body())
+
+
+class Odd(str):
+    """Is equal to nothing without a fuss."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparison")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class OddPair(tuple[Any, ...]):
+    """Cannot be looked at."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no looking")
+
+
+@pytest.mark.parametrize(
+    ("control", "hint"),
+    [
+        (("public", 10**5000), Hint(int(MAX_TTL * 1000), Scope.PUBLIC)),
+        ((Odd("public"), 5), Hint(5, Scope.PUBLIC)),
+        ((Odd("other"), 5), None),
+        (OddPair(("public", 5)), None),
+        (("public", 5, 5), None),
+    ],
+    ids=["huge", "odd-text", "odd-other", "odd-pair", "three"],
+)
+def test_whatever_cache_control_gives_harms_nobody(control: Any, hint: Hint | None) -> None:
+    """It is a pair, or a bad reply that names the method; at start it is a configuration error."""
+
+    async def body() -> None:
+        async with mounted(Repo(cache_control=lambda _: control)) as alpha:
+            if hint is None:
+                assert "Repo.cache_control: expected" in (await alpha.fails()).detail
+            else:
+                assert (await alpha.fetch(Method.READ, "x:1")).hint == hint
+
+    run(body())
+    if hint is None:
+        with pytest.raises(ConfigError, match=r"Repo\.cache_control: expected"):
+            examine(Repo(cache_control=control), "Repo", "upstreams.alpha.repository")
+
+
+def test_a_page_has_a_bound_before_it_is_encoded() -> None:
+    """What could not be let in is not written down first."""
+
+    async def body() -> None:
+        async with mounted(Repo(list=[None] * 100_001)) as alpha:
+            failure = await alpha.fails(Method.LIST)
+            assert "more than 100000 resources on one page" in failure.detail
 
     run(body())

@@ -147,7 +147,7 @@ def test_nobody_listens() -> None:
             async with asking(wire.url) as alpha:
                 failure = await alpha.fails()
                 assert failure.reason is Reason.UNREACHABLE
-                assert failure.detail.startswith("no connection")
+                assert failure.detail == "no connection (connection refused)"
 
     run(body())
 
@@ -164,6 +164,7 @@ def test_a_name_that_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
         async with asking("http://docs.test/mcp") as alpha:
             failure = await alpha.fails()
             assert (failure.reason, len(asked)) == (Reason.UNREACHABLE, 1)
+            assert failure.detail == "no connection (name or service not known)"
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     run(body())

@@ -143,6 +143,27 @@ def test_a_fifo_that_takes_a_file_s_place_does_not_wait(
         read(tmp_path, b"a")
 
 
+def test_a_walk_does_not_follow_what_takes_a_folder_s_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the opening, the folder becomes a symlink to one outside."""
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    (inside / "folder").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "secret").touch()
+    opened = os.open
+
+    def swapping_open(name: str | bytes, flags: int, *, dir_fd: int | None = None) -> int:
+        if name == b"folder" and not (inside / "folder").is_symlink():
+            (inside / "folder").rmdir()
+            (inside / "folder").symlink_to(outside)
+        return opened(name, flags, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", swapping_open)
+    assert names(inside) == []
+    assert (inside / "folder").is_symlink()
+
+
 def test_what_is_deep_or_long_is_not_there(tmp_path: Path) -> None:
     """64 names and 2,048 bytes are the bounds; the rest of the tree is listed."""
     folder = tmp_path
