@@ -113,7 +113,7 @@ class Federation:
         self._secrets = secrets_of(config) or [secrets.token_bytes(32)]
         self._seal = Seal(self._secrets)
         self._memory = MemoryStore(config.cache.memory, clock)
-        self._scopes = ListScopes(config.cache.max_ttl)
+        self._scopes = ListScopes(config.cache.max_ttl, self._tell_private)
         self._budget = Budget(config.server.max_response_bytes_in_flight)
         self._slots = Slots(config.server.max_in_flight)
         self._places = places
@@ -213,6 +213,7 @@ class Federation:
             redis=self._redis,
             context=context,
             heard=heard,
+            private=lambda method, seconds: self._scopes.hear(name, method, seconds, self._clock()),
         )
 
         def drop_pages(method: Method) -> None:
@@ -232,6 +233,11 @@ class Federation:
             completes=lambda: client.completes,
         )
         return Stack(settings, client, cached, member)
+
+    def _tell_private(self, name: str, method: Method, seconds: float) -> None:
+        stack = self._stacks.get(name)
+        if stack is not None:
+            stack.cached.tell_private(method, seconds)
 
     async def _leave(self, name: str, old: Stack) -> None:
         """Close what was replaced; once nobody waits for it, its name leaves the metrics with it."""

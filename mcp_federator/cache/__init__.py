@@ -5,7 +5,7 @@ The nouns: a *key* says what is asked, an *entry* is one kept copy, its *life* w
 *flight* is one running load and all who wait for it, `load` what it does; `readthrough.ReadThrough` is the
 loop around them.  `key`, `entry` and `freshness` think: the time is handed in.
 
-With Redis (ADR 0022 and 0023), of which a process has one `redis_tier`, `shared` is the same for all replicas:
+With Redis (ADR 0022, 0023), of which a process has one `redis_tier`, `shared` is the same for all replicas:
 an *envelope* is an entry as others read it (`secrecy` closes it), *names* are what things are called there,
 *scripts* what Redis does in one step; `replicas` tells changes and hears them, over a *channel*, out of an
 *outbox*, and knows who leads a flight.

@@ -511,6 +511,32 @@ def test_who_joins_while_nobody_is_heard_trusts_what_is_fetched_for_less_long(re
     run(body())
 
 
+def test_a_private_list_is_told_and_remembered(redis: Server) -> None:
+    """Those who listen hear of it, those who come later read it, until it ends; it is no change."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            await one.put(page(), public())
+            one.shared.tell_private(Method.LIST, 100)
+            await until(lambda: bool(two.private))
+            async with replica(redis.url) as three:
+                await until(lambda: bool(three.private))
+                for each in (two, three):
+                    assert list(each.private) == [Method.LIST]
+                    assert 95 < each.private[Method.LIST] <= 100
+                assert not one.private
+                redis.ask("CLIENT", "KILL", "TYPE", "pubsub")
+                three.private.clear()
+                await until(lambda: bool(three.private))
+            assert await two.found(page()) is not None
+            redis.ask("PEXPIRE", one.names.private_mark(Method.LIST), 1)
+            async with replica(redis.url) as four:
+                await trusted(four)
+                assert await four.replicas.private_for(four.names, Method.LIST) == 0
+
+    run(body())
+
+
 def test_scripts_are_loaded_when_redis_has_forgotten_them(redis: Server) -> None:
     """In the same call, without an error."""
 
