@@ -121,7 +121,7 @@ class Federation:
         self._secrets = secrets_of(config) or [secrets.token_bytes(32)]
         self._seal = Seal(self._secrets)
         self._memory = MemoryStore(config.cache.memory, clock)
-        self._scopes = ListScopes(config.cache.max_ttl)
+        self._scopes = ListScopes(config.cache.max_ttl, self._tell_private)
         self._budget = Budget(config.server.max_response_bytes_in_flight)
         self._slots = Slots(config.server.max_in_flight)
         self._places = places
@@ -246,6 +246,7 @@ class Federation:
             redis=self._redis,
             context=context,
             heard=heard,
+            private=lambda method, seconds: self._scopes.hear(name, method, seconds, self._clock()),
         )
 
         def drop_pages(method: Method) -> None:
@@ -275,6 +276,11 @@ class Federation:
             told=None if self._redis is None else self._redis.tell,
         )
         return Stack(settings, client, cached, member, voice)
+
+    def _tell_private(self, name: str, method: Method, seconds: float) -> None:
+        stack = self._stacks.get(name)
+        if stack is not None:
+            stack.cached.tell_private(method, seconds)
 
     async def _leave(self, name: str, old: Stack) -> None:
         """Close what was replaced; once nobody waits for it, its name leaves the metrics with it."""

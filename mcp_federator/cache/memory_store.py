@@ -40,10 +40,12 @@ class MemoryStore:
 
     def __init__(self, max_bytes: int, clock: Callable[[], float]) -> None:
         self._shelf = _Shelf(max_bytes, clock)
+        # Where nothing is kept nothing is looked for, which would be a good part of a hit in Redis.
+        self._keeps = max_bytes > 0
 
     def get(self, key: Key) -> Entry | None:
         """The entry kept under a key, whatever its generation, or None."""
-        return self._shelf[key]
+        return self._shelf[key] if self._keeps else None
 
     def put(self, key: Key, entry: Entry) -> bool:
         """Keep an entry until its `keep_until`; false when it is larger than the whole budget.
@@ -58,7 +60,8 @@ class MemoryStore:
 
     def drop(self, key: Key) -> None:
         """Remove the entry kept under a key, if any."""
-        self._shelf.pop(key, None)
+        if self._keeps:
+            self._shelf.pop(key, None)
 
     def holds(self, key: Key) -> bool:
         """Whether something is kept under a key; to ask is no use of it."""

@@ -86,6 +86,11 @@ class Names:
         thing = self._lists[method]
         return _generation(self._bucket(thing), thing)
 
+    def private_mark(self, method: Method) -> bytes:
+        """The key that is there while a list is known to be private."""
+        thing = self._lists[method]
+        return self._bucket(thing) + b"s:" + thing.hex().encode()
+
     def generation_of(self, uri: str) -> bytes:
         """The key of a resource's generation."""
         thing = self._keys.public(Query(Method.READ, uri=uri))

@@ -33,6 +33,10 @@ class Kind(StrEnum):
     """Changes may have been missed: entries are stale, not gone."""
     ALL = "all"
     """Everything of the upstream may have changed."""
+    PRIVATE_LIST = "private_list"
+    """The list of resources has a private page.  No change, and nothing that has to be written again."""
+    PRIVATE_TEMPLATES = "private_templates"
+    """The list of templates has one."""
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -101,13 +105,17 @@ def events(upstream: str, notice: Notice) -> tuple[Event, ...]:
             return (Event(upstream, Change.RESOURCE, notice.uri),)
         case Kind.ALL:
             return (Event(upstream, Change.LIST), Event(upstream, Change.RESOURCE))
-        case Kind.GAP:
+        case Kind.GAP | Kind.PRIVATE_LIST | Kind.PRIVATE_TEMPLATES:
             return ()
 
 
 def pages(method: Method) -> Notice:
     """All pages of one list do not belong together any more."""
     return Notice(Kind.LIST if method is Method.LIST else Kind.TEMPLATES)
+
+
+PRIVATE: Final = {Method.LIST: Kind.PRIVATE_LIST, Method.TEMPLATES: Kind.PRIVATE_TEMPLATES}
+"""How it is told that a list has a private page."""
 
 
 def write(message: Message) -> bytes:

@@ -81,6 +81,7 @@ class ReadThrough(Source):
         redis: the tier that all replicas share; None is none.
         context: see `Shared`.
         heard: is told of changes that other replicas declared, once they hold here.
+        private: is told of lists that other replicas know to be private, for how many seconds at least.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class ReadThrough(Source):
         redis: RedisTier | None = None,
         context: bytes = b"",
         heard: Callable[[Event], None] = lambda _: None,
+        private: Callable[[Method, float], None] = lambda *_: None,
     ) -> None:
         self._source = source
         self._name = name
@@ -124,6 +126,7 @@ class ReadThrough(Source):
                 cache=cache,
                 generations=self._generations,
                 heard=self._hear,
+                private=private,
             )
         self._loads = Loads(source, self._copies, self._shared)
 
@@ -200,6 +203,11 @@ class ReadThrough(Source):
         self._generations.change_lists((method,))
         if self._shared is not None:
             self._shared.drop_pages(method)
+
+    def tell_private(self, method: Method, seconds: float) -> None:
+        """Tell the other replicas that a list has a private page, which counts for so many seconds."""
+        if self._shared is not None:
+            self._shared.tell_private(method, seconds)
 
     def adopt(self, cache: Cache) -> None:
         """Keep answers that come from now on by these settings; the memory's size is the store's."""

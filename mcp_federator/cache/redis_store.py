@@ -27,12 +27,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from redis import exceptions
 from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
 
 from mcp_federator.breaker import Breaker, State, Ticket
 from mcp_federator.cache.channel import Lost, Subscription
 from mcp_federator.cache.redis_client import connect
 from mcp_federator.cache.scripts import Script
+from mcp_federator.deadline import until
 
 T = TypeVar("T")
 
@@ -104,6 +105,7 @@ class RedisStore:
         breaker: Breaker | None = None,
     ) -> None:
         self._client, self._sentinels, self._places = connect(url, timeout)
+        self._lines = _Lines(self._client.connection_pool) if isinstance(self._client, Redis) else None
         self._prefix = key_prefix
         self._timeout = timeout
         self._slots = asyncio.Semaphore(connections)
@@ -127,11 +129,16 @@ class RedisStore:
 
         async def call() -> Any:
             try:
-                return await self._client.execute_command("EVALSHA", script.sha, *rest)
+                return await self._execute("EVALSHA", script.sha, *rest)
             except exceptions.NoScriptError:
-                return await self._client.execute_command("EVAL", script.text, *rest)
+                return await self._execute("EVAL", script.text, *rest)
 
         return await self._ask(script.operation, call, self._timeout)
+
+    async def _execute(self, *command: str | bytes | int) -> Any:
+        if self._lines is not None:
+            return await self._lines.execute(command)
+        return await self._client.execute_command(*command)
 
     async def write(self, operation: str, commands: Sequence[Command]) -> bool | None:
         """Send commands together, of any keys; None for no answer, False if one of them was refused."""
@@ -175,8 +182,7 @@ class RedisStore:
             return False
 
         async def call() -> Any:
-            if isinstance(self._client, Redis):
-                await self._client.connection_pool.disconnect(inuse_connections=False)
+            await self.renew()
             # Only who can be written to is of use; deleting works where memory is short.
             key = f"{self._prefix}probe:{random.randrange(1 << 30)}"
             return await self._client.execute_command("DEL", key)
@@ -205,8 +211,17 @@ class RedisStore:
         self._observe("subscribe", self._clock() - started, "")
         return subscription
 
+    async def renew(self) -> None:
+        """Forget idle connections: they may lead to who was in charge before."""
+        if self._lines is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(self._timeout):
+                    await self._lines.disconnect()
+                    await self._lines.pool.disconnect(inuse_connections=False)
+
     async def close(self) -> None:
         """Let go of all connections."""
+        await self.renew()
         for client in (self._client, *self._sentinels):
             with suppress(Exception):
                 async with asyncio.timeout(self._timeout):
@@ -235,8 +250,8 @@ class RedisStore:
         fault: Fault
         waiting = True
         try:
-            with _heedful():
-                async with asyncio.timeout(patience), self._slots:
+            with _heedful(), until(asyncio.get_running_loop().time() + patience):
+                async with self._slots:
                     waiting = False
                     answer = await call()
         except Exception as error:  # noqa: BLE001 - whatever its client meets is trouble with Redis
@@ -257,15 +272,63 @@ class RedisStore:
             self._breaker.fail(ticket, self._clock())
             self._troubled()
             if fault is Fault.READONLY:
-                await self._reconnect()
+                await self.renew()
         return None
 
-    async def _reconnect(self) -> None:
-        """Forget idle connections: they lead to who was in charge before."""
-        if isinstance(self._client, Redis):
-            with suppress(Exception):
-                async with asyncio.timeout(self._timeout):
-                    await self._client.connection_pool.disconnect(inuse_connections=False)
+
+class _Lines:
+    """Connections of our own, each for one command at a time.
+
+    The client's pool looks, locks, counts and starts tasks around each command, which takes longer than the
+    command does.  Whoever calls sees to time-outs and to how many there are.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self.pool = pool
+        self._idle: list[AbstractConnection] = []
+
+    async def execute(self, command: Command) -> Any:
+        """What a command gives; raises what the client raises."""
+        line = self._idle.pop() if self._idle else self._another()
+        try:
+            if line.is_connected and await line.can_read():
+                # It was closed from the other side.
+                await line.disconnect(nowait=True)
+            if not line.is_connected:
+                await line.connect()  # type: ignore[no-untyped-call]  # theirs
+            await line.send_packed_command(_packed(command), check_health=False)
+            reply = await line.read_response()
+        except exceptions.ResponseError:
+            # An answer like any other.
+            self._idle.append(line)
+            raise
+        except BaseException:
+            # Of what was begun nothing must be left for the next.
+            await line.disconnect(nowait=True)
+            raise
+        self._idle.append(line)
+        return reply
+
+    async def disconnect(self) -> None:
+        """Let go of those that are idle."""
+        idle, self._idle = self._idle, []
+        for line in idle:
+            await line.disconnect(nowait=True)
+
+    def _another(self) -> AbstractConnection:
+        line: AbstractConnection = self.pool.make_connection()  # type: ignore[no-untyped-call]  # theirs
+        # With one, each command would be a task of its own.
+        line.socket_timeout = None
+        return line
+
+
+def _packed(command: Command) -> bytes:
+    """A command as it is sent (the protocol's "array of bulk strings")."""
+    parts = [b"*%d\r\n" % len(command)]
+    for word in command:
+        text = word if isinstance(word, bytes) else str(word).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(text), text))
+    return b"".join(parts)
 
 
 class _Subscription(Subscription):

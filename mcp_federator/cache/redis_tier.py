@@ -20,6 +20,7 @@ from mcp_federator.cache.shared import Shared
 from mcp_federator.config import Cache, Redis
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
+from mcp_federator.model import Method
 
 FLAWED: Final = "entry"
 """The operation under which entries that cannot be used are counted as errors."""
@@ -98,8 +99,9 @@ class RedisTier:
         cache: Cache,
         generations: Generations,
         heard: Callable[[Notice], None] = lambda _: None,
+        private: Callable[[Method, float], None] = lambda *_: None,
     ) -> Shared:
-        """The part of one upstream; `heard` is told what other replicas declared, after `generations`.
+        """The part of one upstream; see `Shared`.
 
         `identity` is equal for configurations that make the same of the same server's answers, `context` for
         those that show it the same credentials.
@@ -115,6 +117,7 @@ class RedisTier:
             clock=self._clock,
             flawed=self._note,
             heard=heard,
+            private=private,
             outage_freshness=self._settings.outage_freshness,
             context=context,
         )

@@ -31,7 +31,7 @@ from mcp_federator.cache.names import RESOURCES, Names
 from mcp_federator.cache.notice import Kind, Landed, Notice, Told, Verdict
 from mcp_federator.cache.outbox import Outbox, Waiting
 from mcp_federator.cache.redis_store import Command, RedisStore
-from mcp_federator.cache.scripts import HOLD, TURN
+from mcp_federator.cache.scripts import HOLD, LEFT, TURN
 from mcp_federator.federation.listen import reach
 from mcp_federator.model import Method
 
@@ -45,6 +45,7 @@ _BATCH: Final = 100
 _LOOK_EVERY: Final = 0.1
 _REST: Final = 0.5
 _MAX_TASKS: Final = 1000
+_LANDING: Final = "mcp-federator redis landing"
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Member(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         names: the upstream's.
-        hear: is handed each change that another replica declared.
+        hear: is handed what another replica declared.
         hearing: is told when the channel went (False) and when it came back (True): changes may have been
             missed then.
     """
@@ -122,12 +123,15 @@ class Replicas:
     def start(self) -> None:
         """Begin to listen, to write and to hold."""
         for name, run in (("channel", self.channel.run), ("changes", self._keep), ("leases", self._hold)):
-            self._spawn(run(), name)
+            self._spawn(run(), f"mcp-federator redis {name}")
 
     async def close(self) -> None:
         """Write what waits, once, and let go of everything."""
         if self._outbox and self.store.state is State.CLOSED:
             await self._flush()
+        # Those who wait for flights of ours need not wait until their leases end.
+        landing = [task for task in self._tasks if task.get_name() == _LANDING]
+        await asyncio.gather(*landing, return_exceptions=True)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -159,6 +163,17 @@ class Replicas:
         """A change: written in Redis, then told to the others, as soon as may be."""
         self._outbox.put(names.tag, notice, self._clock())
         self._work.set()
+
+    async def tell_private(self, names: Names, method: Method, ms: int) -> None:
+        """A list has a private page: noted for so long, and told; what is lost of it is told again."""
+        if await self.store.write("private", [("SET", names.private_mark(method), b"1", "PX", ms)]):
+            told = Told(self._id, names.tag, notices.PRIVATE[method])
+            await self.store.publish(self.channel_name, [notices.write(told)])
+
+    async def private_for(self, names: Names, method: Method) -> float:
+        """Seconds for which a list is known to be private, none where it is not."""
+        left = await self.store.run(LEFT, (names.private_mark(method),), ())
+        return max(left or 0, 0) / 1000
 
     async def ready(self, names: Names) -> bool:
         """Whether Redis may be asked about an upstream; waits for its changes to be written, not for long."""
@@ -208,7 +223,7 @@ class Replicas:
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something that nobody waits for; not at all if too much of that is under way."""
         if len(self._tasks) < _MAX_TASKS:
-            self._spawn(work, "landing")
+            self._spawn(work, _LANDING)
         else:
             work.close()
 
@@ -248,7 +263,7 @@ class Replicas:
     async def _flush(self) -> bool:
         task = self._flushing
         if task is None or task.done():
-            task = self._flushing = self._spawn(self._write(), "flush")
+            task = self._flushing = self._spawn(self._write(), "mcp-federator redis flush")
         await asyncio.wait((task,))
         return not task.cancelled() and task.result()
 
@@ -288,6 +303,8 @@ class Replicas:
                 yield from (("EVAL", TURN.text, 1, key, random) for key in names.commons())
             case Kind.ALL:
                 yield from (("DEL", key) for key in names.commons())
+            case Kind.PRIVATE_LIST | Kind.PRIVATE_TEMPLATES:
+                pass
 
     def _told(self, one: Waiting) -> bytes:
         return notices.write(Told(self._id, one.upstream, one.notice.kind, one.notice.uri))
@@ -299,13 +316,14 @@ class Replicas:
                     waiter.tell(lane, verdict)
             case Told(by, upstream, kind, uri) if by != self._id:
                 heard = Notice(kind, uri)
-                if upstream in self._members:
+                if upstream in self._members and kind not in notices.PRIVATE.values():
                     self._outbox.hear(upstream, heard, self._clock())
                 for member in self._members.get(upstream, ()):
                     member.hear(heard)
 
     def _turned(self, up: bool) -> None:
         self._distrust()
+        self.later(self.store.renew())
         if up and self.channel.restarted:
             # It may have read what it holds from a disk, as it was long before `outbox.MEMORY`.
             for tag in self._members:
@@ -319,7 +337,7 @@ class Replicas:
         self._work.set()
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work, name=f"mcp-federator redis {name}")
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task

@@ -239,3 +239,6 @@ return 1
 Keys: the bucket's common values.  Arguments: random.  What ended is noted as epoch (8 bytes) and Redis' time
 in ms (15 digits), newest first, at most 32.
 """
+
+LEFT: Final = _script("private", "return redis.call('PTTL', KEYS[1])")
+"""How many ms a key has left; negative where it is not there.  Keys: the key."""

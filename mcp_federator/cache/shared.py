@@ -52,6 +52,7 @@ UNKEPT_FOR: Final = 10.0
 """Seconds for which an answer that could not be kept makes the next askers go upstream without waiting."""
 
 _MAX_UNKEPT: Final = 10_000
+_LEASE_MS: Final = int(LEASE * 1000)
 _BIRTH_MS: Final = 300_000
 # How long a new generation lasts; longer than any fetch.  An entry that names it makes it last on.
 _NO_MARK: Final = b"-" * len(MARK)
@@ -108,6 +109,7 @@ class Shared:
         clock: seconds, never backwards.
         flawed: is told what was wrong with an entry.
         heard: is told what others declared, after `generations`.
+        private: is told of lists that others know to be private, and for how many seconds at least.
         outage_freshness: seconds, as configured.
         context: a digest of what we send of our own that says who asks; `b""` where nothing does.  It splits
             private answers as a caller's partition does, for another process may send something else.
@@ -126,6 +128,7 @@ class Shared:
         clock: Callable[[], float],
         flawed: Callable[[Flaw], None] = lambda _: None,
         heard: Callable[[Notice], None] = lambda _: None,
+        private: Callable[[Method, float], None] = lambda *_: None,
         outage_freshness: float = inf,
         context: bytes = b"",
     ) -> None:
@@ -140,12 +143,15 @@ class Shared:
         self._clock = clock
         self._flawed = flawed
         self._heard = heard
+        self._private = private
         self._outage_freshness = outage_freshness
         self._context = context
         self._unkept: dict[bytes, float] = {}
         self._member = Member(names, self._hear, self._hearing)
         replicas.join(self._member)
         self._trust(up=replicas.channel.up)
+        if replicas.channel.up:
+            replicas.later(self._learn())
 
     def adopt(self, max_ttl: float, stale_window: float) -> None:
         """Keep answers that come from now on by these settings."""
@@ -183,8 +189,7 @@ class Shared:
             spare: Found | None = None
             first = True
             while True:
-                token = token_bytes(RANDOM_BYTES)
-                look = await self._look(site, public, partition, mark=mark, token=token, own=own, stale=first)
+                look = await self._look(site, public, partition, mark=mark, lead=True, own=own, stale=first)
                 if look is None or look.lease is None:
                     return look
                 spare = look.spare or spare
@@ -289,6 +294,17 @@ class Shared:
         """Forget everything of the upstream, on every replica."""
         self._replicas.declare(self._names, notices.ALL)
 
+    def tell_private(self, method: Method, seconds: float) -> None:
+        """A list has a private page, which counts for so long on every replica; returns at once."""
+        self._replicas.later(self._replicas.tell_private(self._names, method, int(seconds * 1000)))
+
+    async def _learn(self) -> None:
+        """What was told of private lists while nobody listened here."""
+        for method in notices.PRIVATE:
+            seconds = await self._replicas.private_for(self._names, method)
+            if seconds:
+                self._private(method, seconds)
+
     def _hear(self, heard: Notice) -> None:
         known = self._generations
         match heard.kind:
@@ -306,6 +322,9 @@ class Shared:
             case Kind.ALL:
                 known.change_all_resources()
                 known.change_lists((Method.LIST, Method.TEMPLATES))
+            case Kind.PRIVATE_LIST | Kind.PRIVATE_TEMPLATES:
+                # For how long stands in Redis.
+                self._replicas.later(self._learn())
         self._heard(heard)
 
     def _hearing(self, up: bool) -> None:
@@ -314,6 +333,8 @@ class Shared:
         # is kept is trusted for a while, so that an outage does not send everybody upstream at once.
         alive_at = self._replicas.channel.alive_at
         self._generations.gap(self._clock() if up else alive_at + self._outage_freshness)
+        if up:
+            self._replicas.later(self._learn())
 
     def _trust(self, *, up: bool) -> None:
         self._generations.trust = inf if up else self._outage_freshness
@@ -327,7 +348,7 @@ class Shared:
         partition: bytes,
         *,
         mark: bytes = MARK,
-        token: bytes = b"",
+        lead: bool = False,
         own: bool = False,
         stale: bool = True,
         refresh: bool = False,
@@ -342,10 +363,10 @@ class Shared:
             site.own_lane,
         )
         flags = ("1" if stale else "", "1" if own else "")
-        random = token_bytes(RANDOM_BYTES)
-        lease_ms = int(LEASE * 1000)
+        chance = token_bytes(2 * RANDOM_BYTES)
+        random, token = chance[:RANDOM_BYTES], chance[RANDOM_BYTES:] if lead else b""
         reply = await self._store.run(
-            LOOK, keys, (mark, site.whole, random, _BIRTH_MS, token, lease_ms, *flags)
+            LOOK, keys, (mark, site.whole, random, _BIRTH_MS, token, _LEASE_MS, *flags)
         )
         if reply is None:
             return None

@@ -73,6 +73,7 @@ class Replica:
         self.operations = Counter[tuple[str, str]]()
         self.flaws = Counter[Flaw]()
         self.heard = list[Notice]()
+        self.private = dict[Method, float]()
         self.keys = Keys(identity)
         self.generations = Generations()
         self.names = Names(key_prefix, "alpha", identity)
@@ -89,6 +90,7 @@ class Replica:
             clock=monotonic,
             flawed=lambda flaw: self.flaws.update([flaw]),
             heard=self.heard.append,
+            private=self.private.__setitem__,
             outage_freshness=outage_freshness,
         )
 

@@ -376,6 +376,27 @@ def test_who_leaves_lets_the_others_go_on(redis: Server) -> None:
     run(check())
 
 
+def test_a_process_that_ends_lets_the_others_go_on(redis: Server) -> None:
+    """Those who wait for its flights are told, before a lease would end by itself."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as two:
+            async with replica(redis) as one:
+                asked = one.ask(read())
+                await until(lambda: bool(one.calls))
+                waiting = two.ask(read())
+                await asyncio.sleep(0.05)
+                assert not two.calls
+                one.cache.close()
+                with suppress(UpstreamFailure):
+                    await asked
+            async with asyncio.timeout(0.6):
+                assert (await waiting).body == b"v1"
+            assert len(two.calls) == 1
+
+    run(check())
+
+
 def test_an_outage_leaves_what_is_in_memory_fresh_for_a_while(own: Server) -> None:
     """Thirty seconds from its beginning, then stale; what is fetched meanwhile is fresh for as long."""
 

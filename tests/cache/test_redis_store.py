@@ -2,11 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from mcp_federator.breaker import Breaker, State
+from mcp_federator.cache.scripts import Script
 from tests.cache.replica import (
     ALICE,
     GAP,
@@ -76,6 +78,47 @@ def test_by_user_and_password(redis: Server) -> None:
             assert set(one.faults) == {"denied"}
 
     run(wrong())
+
+
+def idle(one: Replica) -> list[Any]:
+    lines = one.store._lines
+    return [] if lines is None else lines._idle
+
+
+def test_a_connection_that_was_closed_meanwhile_is_no_failure(redis: Server) -> None:
+    """Redis closes what is idle for long, or its operator does."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one:
+            for _ in range(3):
+                assert await one.put(read(), public())
+                await asyncio.gather(*(one.found(read()) for _ in range(10)))
+                redis.ask("CLIENT", "KILL", "TYPE", "normal")
+                assert len(idle(one)) > 1
+                await until(lambda: all(line._reader.at_eof() for line in idle(one)))
+                assert await one.found(read()) is not None
+                one.shared.invalidate(changed())
+                assert await one.found(read()) is None
+            assert not one.faults
+
+    run(body())
+
+
+def test_an_error_is_an_answer_and_its_connection_stays(redis: Server) -> None:
+    """The next command on it gets its own answer."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one:
+            await one.put(read(), public())
+            before = redis.ask("INFO", "clients")["connected_clients"]
+            wrong = Script("look", "return redis.error_reply('ERR no')", "0" * 40)
+            for _ in range(20):
+                assert await one.store.run(wrong, [], []) is None
+                assert await one.found(read()) is not None
+            assert redis.ask("INFO", "clients")["connected_clients"] == before
+            assert one.faults == {"refused": 20}
+
+    run(body())
 
 
 @needs_tls

@@ -243,6 +243,7 @@ def test_after_a_gap_what_is_newer_stays(redis: Server) -> None:
         async with replica(redis.url) as one, replica(redis.url) as two:
             before = await one.lease(read(), lead=False)
             one.shared.invalidate(GAP)
+            await trusted(one)
             assert await two.put(read(), public("after"))
             assert not await one.shared.admit(before, public("before"))
             assert await one.found(read()) == b"after"
@@ -506,6 +507,32 @@ def test_who_joins_while_nobody_is_heard_trusts_what_is_fetched_for_less_long(re
             assert one.generations.trust == 7
             await until(lambda: one.replicas.channel.up)
             assert one.generations.trust == inf
+
+    run(body())
+
+
+def test_a_private_list_is_told_and_remembered(redis: Server) -> None:
+    """Those who listen hear of it, those who come later read it, until it ends; it is no change."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            await one.put(page(), public())
+            one.shared.tell_private(Method.LIST, 100)
+            await until(lambda: bool(two.private))
+            async with replica(redis.url) as three:
+                await until(lambda: bool(three.private))
+                for each in (two, three):
+                    assert list(each.private) == [Method.LIST]
+                    assert 95 < each.private[Method.LIST] <= 100
+                assert not one.private
+                redis.ask("CLIENT", "KILL", "TYPE", "pubsub")
+                three.private.clear()
+                await until(lambda: bool(three.private))
+            assert await two.found(page()) is not None
+            redis.ask("PEXPIRE", one.names.private_mark(Method.LIST), 1)
+            async with replica(redis.url) as four:
+                await trusted(four)
+                assert await four.replicas.private_for(four.names, Method.LIST) == 0
 
     run(body())
 

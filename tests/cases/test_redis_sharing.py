@@ -150,6 +150,29 @@ def test_a_list_is_shared_page_by_page(redis: Server) -> None:
     run(check())
 
 
+def test_a_private_page_seen_by_one_makes_the_list_private_for_all(redis: Server) -> None:
+    """Scope is one for a listing, wherever its pages are asked for."""
+
+    def listed(request: Received) -> Any:
+        scope = "private" if "bob" in (request.header("authorization") or "") else "public"
+        return result(page("x://1", scope=scope, ttl=0))(request)
+
+    async def check() -> None:
+        async with Wire({LIST: listed}) as wire, two(redis, {"url": wire.url, **FORWARD}) as (one, other):
+            ann, bob = bearer("ann"), bearer("bob")
+            assert (await other.page(headers=ann)).result["cacheScope"] == "public"
+            assert (await one.page(headers=bob)).result["cacheScope"] == "private"
+            async with asyncio.timeout(10):
+                while (await other.page(headers=ann)).result["cacheScope"] == "public":
+                    pass
+            async with sharing(redis, {"url": wire.url, **FORWARD}) as later:
+                async with asyncio.timeout(10):
+                    while (await later.page(headers=ann)).result["cacheScope"] == "public":
+                        pass
+
+    run(check())
+
+
 def test_a_change_heard_by_one_is_heard_by_all(redis: Server) -> None:
     """Its upstream told one federator; both fetch anew, and once."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_federator.federation.scopes import ListScopes
+from mcp_federator.federation.scopes import TELL_AGAIN, ListScopes
 from mcp_federator.model import Method, Scope
 
 PUBLIC, PRIVATE = Scope.PUBLIC, Scope.PRIVATE
@@ -67,3 +67,30 @@ def test_changes_grow_when_a_list_turns_private() -> None:
 
     scopes.observe("alpha", Method.LIST, PRIVATE, DAY + 2.0)
     assert scopes.changes == 2
+
+
+def test_a_private_page_is_told_once_a_minute() -> None:
+    """With the time for which it counts; a public one is not."""
+    told: list[tuple[str, Method, float]] = []
+    scopes = ListScopes(DAY, lambda *what: told.append(what))
+    scopes.observe("alpha", Method.LIST, PUBLIC, 0.0)
+    for at in (0.0, 1.0, TELL_AGAIN - 1):
+        scopes.observe("alpha", Method.LIST, PRIVATE, at)
+    assert told == [("alpha", Method.LIST, DAY)]
+    scopes.observe("alpha", Method.TEMPLATES, PRIVATE, 1.0)
+    scopes.observe("alpha", Method.LIST, PRIVATE, TELL_AGAIN)
+    assert told[1:] == [("alpha", Method.TEMPLATES, DAY), ("alpha", Method.LIST, DAY)]
+
+
+def test_what_another_process_saw_counts_as_long_as_it_says() -> None:
+    """It shortens nothing that is known here, ends what was remembered once, and is not told on."""
+    told: list[object] = []
+    scopes = ListScopes(DAY, lambda *what: told.append(what))
+    scopes.observe("alpha", Method.LIST, PUBLIC, 0.0)
+    for _ in range(2):
+        scopes.hear("alpha", Method.LIST, 100, 0.0)
+        assert scopes.changes == 1
+    scopes.hear("alpha", Method.LIST, 50, 1.0)
+    assert not scopes.public("alpha", Method.LIST, 99)
+    assert scopes.public("alpha", Method.LIST, 100)
+    assert not told
