@@ -308,7 +308,7 @@ def test_a_cancelled_command_never_gives_its_answer_to_another(own: Server) -> N
     """1,000 rounds, cancelled at every stage; each look finds its own answer or none."""
 
     async def body() -> None:
-        async with replica(own.url, connections=4) as one:
+        async with replica(own.url, connections=4, timeout=5) as one:
             names = [str(number) for number in range(10)]
             for name in names:
                 await one.put(read(name), public(name))
