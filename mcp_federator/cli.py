@@ -10,20 +10,19 @@ import asyncio
 import gc
 import hashlib
 import json
-import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import msgspec
-import uvloop
 
-from mcp_federator import __version__, config, log
+from mcp_federator import __version__, config, ending, log
 from mcp_federator.app import App
 from mcp_federator.client import Change, Client, Content, ListTooLongError, Page, Reader, ReadResult
 from mcp_federator.config import Config, Lists
@@ -40,26 +39,21 @@ _VERSION: Final = f"mcp-federator {__version__}"
 _INCOMPLETE: Final = 3
 _INTERRUPTED: Final = 130
 _NOBODY_READS: Final = 141
-_LAST_MOMENT: Final = 1.0
-"""Seconds that what is left at the end may take to heed its cancellation."""
-
-_log = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
+    others = threading.enumerate()
     open_streams()
     try:
         code = _obey(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
         leave_streams()
-        return _NOBODY_READS
+        code = _NOBODY_READS
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    return code
+        code = _INTERRUPTED
+    return ending.leave(code, others)
 
 
 def _obey(words: list[str]) -> int:
@@ -219,7 +213,7 @@ def _serve(options: argparse.Namespace) -> int:
             app = App(given, reload=lambda: _served(options), watch=_digest)
         await app.run(_say_ready)
 
-    _run(serve())
+    ending.run(serve())
     return 0
 
 
@@ -262,30 +256,6 @@ def _say_ready(endpoint: str, admin: str) -> None:
         leave_streams()
 
 
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    try:
-        return runner.run(work)
-    finally:
-        # Closing waits for every task, also for one of other people's code that heeds no cancellation.
-        if runner.run(_end_tasks()):
-            runner.close()
-
-
-async def _end_tasks() -> bool:
-    """Cancel what is still under way and give it a moment; whether nothing is left."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    left = (await asyncio.wait(tasks, timeout=_LAST_MOMENT))[1] if tasks else ()
-    for task in left:
-        _log.warning("left behind, for it does not end: %s", task.get_name())
-    if left:
-        # That they are pending when the process ends has been said.
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    return not left
-
-
 def _check(options: argparse.Namespace) -> int:
     given = _config_of(options)
     log.configure("text", "error")
@@ -303,7 +273,7 @@ def _check(options: argparse.Namespace) -> int:
         finally:
             await federation.close()
 
-    _run(check())
+    ending.run(check())
     heads = ("upstream", "era", "version", "resources", "templates", "time")
     print_table([heads, *(row.cells for row in rows)])
     return 0 if all(row.good for row in rows) else 1
@@ -362,10 +332,10 @@ def _asking(options: argparse.Namespace, ask: _Ask) -> int:
     log.configure("text", "error")
     if options.url is not None:
         keys = {"url": options.url, "headers": _fields(options.header)}
-        return _run(_ask_server(Client(config.upstream(keys, os.environ)), ask))
+        return ending.run(_ask_server(Client(config.upstream(keys, os.environ)), ask))
     if options.command is not None:
-        return _run(_ask_server(Client(options.command), ask))
-    return _run(_ask_federation(_config_of(options), ask))
+        return ending.run(_ask_server(Client(options.command), ask))
+    return ending.run(_ask_federation(_config_of(options), ask))
 
 
 def _fields(given: Sequence[str]) -> dict[str, str]:
@@ -521,7 +491,7 @@ def _hints(given: Page[Any] | ReadResult) -> str:
 def _invalidate(options: argparse.Namespace) -> int:
     log.configure("text", "error")
     given = config.with_options(_config_of(options), {}, redis=options.redis)
-    _run(invalidate(given, options.upstream, options.uri))
+    ending.run(invalidate(given, options.upstream, options.uri))
     return 0
 
 

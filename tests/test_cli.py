@@ -126,45 +126,6 @@ def test_serve_ends_cleanly(server: Running, number: signal.Signals) -> None:
         assert "Traceback" not in child.output
 
 
-@pytest.mark.parametrize("read", ["async def read(self, uri): await never()", "def read(self, uri): wait()"])
-def test_code_that_never_ends_does_not_keep_serve_from_ending(read: str, tmp_path: Path) -> None:
-    """A method of a repository that heeds no cancellation, or blocks, is left behind, and that is said."""
-    (tmp_path / "stuck.py").write_text(
-        f"""
-import asyncio, time
-
-async def never():
-    while True:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
-
-def wait():
-    time.sleep(60)
-
-class Stuck:
-    prefix = "x://"
-    def list(self, cursor): return []
-    {read}
-"""
-    )
-    file = tmp_path / "federator.yaml"
-    file.write_text(
-        "server: {port: 0, admin_port: 0, grace: 100ms}\n"
-        "upstreams: {stuck: {repository: 'stuck:Stuck', timeout: 300ms}}\n"
-    )
-    env = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
-    with python("-m", "mcp_federator", "serve", "-c", str(file), env=env) as child:
-        url = child.wait_for(r"MCP endpoint (\S+)")[1]
-        done = run("read", "stuck+x://1", "--url", url)
-        assert done.returncode == 1, done.stderr
-        child.signal()
-        assert child.ended(10) == 0
-        assert "left behind" in child.output
-        assert "Traceback" not in child.output
-
-
 def test_a_taken_port_is_told() -> None:
     """A port in use is exit 2 and one sentence."""
     for _, url, _ in serving("docs=http://127.0.0.1:9/mcp"):

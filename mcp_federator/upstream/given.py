@@ -9,6 +9,7 @@ Hazards:
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -24,8 +25,11 @@ from mcp_federator.upstream.limits import TooLargeError
 
 MAX_CURSOR_BYTES: Final = 4096
 
-GROWTH: Final = 6
+_GROWTH: Final = 6
 """How many times as long a text can be in JSON: a control character takes six bytes there."""
+
+_HOUSING: Final = 64 << 10
+"""Bytes for what stands around the texts and blobs of a read."""
 
 _MOST_MS: Final = 1 << 52
 
@@ -37,24 +41,29 @@ _Contents: Final = msgspec.json.Decoder(list[shape.Content])
 _Template: Final = msgspec.json.Decoder(shape.Template)
 
 
-def listing(given: Any, prefix: str, reversal: Reversal | None) -> bytes:
+def largest(limit: int) -> int:
+    """Bytes of a result, as JSON, that holds `limit` bytes of texts and blobs."""
+    return limit * _GROWTH + _HOUSING
+
+
+def listing(given: Any, prefix: str, reversal: Reversal | None, limit: int) -> bytes:
     """The members of a page's result, without braces.
 
     Args:
         given: what `list` returned.
         prefix: what every URI must begin with.
         reversal: of the template every URI must match, where there is one.
+        limit: bytes that all items may have together, as JSON.
 
     Raises:
         ValueError: it is no page, or an item of it cannot stand in one.
+        TooLargeError: it has more bytes than that.
     """
     page = given if isinstance(given, Page) else Page(given)
     found: Any = page.items
     if not isinstance(found, list | tuple):
         raise ValueError(f"expected a list of resources or a Page, found {_kind(found)}")  # noqa: TRY004 - see the module
-    if len(found) > MAX_ITEMS:
-        raise ValueError(f"more than {MAX_ITEMS} resources on one page")
-    items = _encode(found)
+    items = _joined(_some(found, "resources on one page"), limit, limit)
     check_text(items)
     try:
         read = _Resources.decode(items)
@@ -87,7 +96,7 @@ def reading(given: Any, uri: str, prefix: str, limit: int) -> bytes:
         ValueError: it is nothing that can be read.
         TooLargeError: it has more bytes than that.
     """
-    parts = given if isinstance(given, list | tuple) else (given,)
+    parts = _some(given, "contents") if isinstance(given, list | tuple) else [given]
     if not parts:
         raise ValueError("read gave no contents; where there is no such resource, it is to raise NotFound")
     left = limit
@@ -96,7 +105,7 @@ def reading(given: Any, uri: str, prefix: str, limit: int) -> bytes:
         left -= _size(part, left)
         if left < 0:
             raise TooLargeError(f"more than {limit} bytes")
-    contents = _encode([_content(part, uri) for part in parts])
+    contents = _joined((_content(part, uri) for part in parts), largest(limit), limit)
     check_text(contents)
     try:
         read = _Contents.decode(contents)
@@ -115,7 +124,7 @@ def control(given: Any) -> tuple[Scope, int]:
         if isinstance(scope, str) and isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0:
             # Text and a number of their own may do odd things: from here on they are ours.
             return Scope(str.__str__(scope)), min(int.__int__(ttl), _MOST_MS)
-    except Exception:  # noqa: BLE001, S110 - see the hazards; said below
+    except BaseException:  # noqa: BLE001, S110 - see the hazards; said below
         pass
     raise ValueError('expected "public" or "private" and whole milliseconds, such as ("public", 60_000)')
 
@@ -137,8 +146,35 @@ def template_item(given: Any, name: str) -> tuple[str, bytes]:
         return _Template.decode(item).uri, item
     except (msgspec.MsgspecError, TypeError, ValueError) as problem:
         raise ValueError(f"no template as the protocol has it: {clean(str(problem))}") from None
-    except Exception as problem:  # see the hazards
+    except BaseException as problem:  # see the hazards
         raise ValueError(f"no template: to look at it raised {type(problem).__name__}") from problem
+
+
+def said(problem: BaseException) -> str:
+    """What an exception says; nothing where its class, which may be theirs, cannot say it."""
+    try:
+        return str.__str__(str(problem))
+    except BaseException:  # noqa: BLE001 - see the hazards
+        return ""
+
+
+def _some(found: Iterable[Any], what: str) -> list[Any]:
+    """Not more of them than a result may have."""
+    some = list(islice(found, MAX_ITEMS + 1))
+    if len(some) > MAX_ITEMS:
+        raise ValueError(f"more than {MAX_ITEMS} {what}")
+    return some
+
+
+def _joined(items: Iterable[Any], most: int, limit: int) -> bytes:
+    """An array of these, written one after another while it has at most `most` bytes; `limit` is told."""
+    written = []
+    for item in items:
+        written.append(_encode(item))
+        most -= len(written[-1])
+        if most < 0:
+            raise TooLargeError(f"more than {limit} bytes")
+    return b"[%b]" % b",".join(written)
 
 
 def _size(part: Any, most: int) -> int:

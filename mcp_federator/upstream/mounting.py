@@ -3,8 +3,10 @@
 What may not come in: the calls that answer queries, and asyncio.  All here may block, for it imports and runs
 code that is not ours: whoever calls it does so in a thread.
 
-Hazard: options may hold secrets, and an exception may quote them.  A message names the exception's type; the
-whole of it goes to the log, as it would if the code ran by itself.
+Hazards:
+- Options may hold secrets, and an exception may quote them.  A message names the exception's type; the whole
+  of it goes to the log, as it would if the code ran by itself.
+- To look at an object, even to ask for its class, is to run code of theirs, which may raise anything.
 """
 
 import inspect
@@ -36,7 +38,7 @@ class Mounted(msgspec.Struct, frozen=True):
         list, read, parse_uri, watch, want, close: its methods.
         template: as an item of the list of templates.
         reversal: finds the variables of a URI; None where there is no template, or `parse_uri` in its place.
-        cache_control: a method, or the pair itself.
+        cache_control: a method, or a scope and milliseconds.
     """
 
     label: str
@@ -63,6 +65,15 @@ def mount(path: str, where: str, options: Mapping[str, Any]) -> Mounted:
     Raises:
         ConfigError: something of this cannot be; the message names the class.
     """
+    try:
+        return _mounted(path, where, options)
+    except ConfigError:
+        raise
+    except BaseException as problem:
+        raise _broken(path, f"{where} cannot be looked at", problem) from problem
+
+
+def _mounted(path: str, where: str, options: Mapping[str, Any]) -> Mounted:
     module_name, _, class_name = where.partition(":")
     try:
         made: Any = import_module(module_name)
@@ -163,12 +174,12 @@ class _Rules:
         found = self.attribute("cache_control")
         if callable(found):
             return self.method("cache_control", "the URI or None")
-        if found is not None:
-            try:
-                control(found)
-            except ValueError as problem:
-                raise self.refusal(f".cache_control: {problem}") from None
-        return found
+        if found is None:
+            return None
+        try:
+            return control(found)
+        except ValueError as problem:
+            raise self.refusal(f".cache_control: {problem}") from None
 
 
 def _misfit(template: str, prefix: str) -> str:

@@ -32,7 +32,7 @@ from mcp_federator.repository import Invalid, NotFound, Unavailable
 from mcp_federator.upstream.client import Client, UpstreamStatus
 from mcp_federator.upstream.directory import Directory
 from mcp_federator.upstream.door import Door, Passed
-from mcp_federator.upstream.given import GROWTH, control, listing, reading
+from mcp_federator.upstream.given import control, largest, listing, reading, said
 from mcp_federator.upstream.left_out import LeftOut
 from mcp_federator.upstream.limits import Budget, FullError, Slots, TooLargeError
 from mcp_federator.upstream.mounting import Mounted, examine, mount
@@ -46,7 +46,6 @@ _T = TypeVar("_T")
 _OK: Final = 200
 _REPORT_SECONDS: Final = 10.0
 _MAX_MESSAGE: Final = 250
-_HOUSING: Final = 64 << 10
 """Characters; escaped, each may take four bytes of the 1 KiB that a message may have."""
 
 _SICK: Final = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_REPLY})
@@ -156,7 +155,8 @@ class Repository:
             if close is not None:
                 await self._workers.call(close, self._deadline())
         except (RaisedError, TimeoutError, FullError) as problem:
-            _log.warning("%s: %s.close failed: %s", self._name, self._mounted.label, _told(problem))
+            told = _told(problem.problem if isinstance(problem, RaisedError) else problem)
+            _log.warning("%s: %s.close failed: %s", self._name, self._mounted.label, told)
         finally:
             await self._workers.close()
 
@@ -252,8 +252,7 @@ class Repository:
         begun = self._clock()
         outcome = ""
         try:
-            # Their limit is on what a class gives; here it is written as JSON.
-            with self._budget.lease(self._settings.max_response_bytes * GROWTH + _HOUSING) as lease:
+            with self._budget.lease(largest(self._settings.max_response_bytes)) as lease:
                 result = await self._result(query, deadline)
                 lease.take(len(result))
                 passed = self._passed(query, result)
@@ -297,11 +296,11 @@ class Repository:
             else:
                 members = self._templates(query.cursor)
         except NotFound as problem:
-            raise self._refused(query, _said(problem) or "Resource not found", not_found=True) from problem
+            raise self._refused(query, said(problem) or "Resource not found", not_found=True) from problem
         except Invalid as problem:
-            raise self._refused(query, _said(problem) or "Invalid params", not_found=False) from problem
+            raise self._refused(query, said(problem) or "Invalid params", not_found=False) from problem
         except Unavailable as problem:
-            raise self._failure(Reason.UNREACHABLE, _said(problem)) from problem
+            raise self._failure(Reason.UNREACHABLE, said(problem)) from problem
         except TimeoutError:
             raise self._failure(Reason.TIMEOUT, "nothing came in time") from None
         except _BadError as problem:
@@ -312,14 +311,14 @@ class Repository:
         it = self._mounted
 
         def shown(given: Any) -> bytes:
-            return listing(given, it.prefix, it.reversal)
+            return listing(given, it.prefix, it.reversal, self._settings.max_response_bytes)
 
         members = await self._call("list", it.list, cursor, shown, deadline, Invalid, Unavailable)
         return members + await self._hints(None, deadline)
 
     async def _read(self, uri: str, deadline: float) -> bytes:
         it = self._mounted
-        allowed = (NotFound, Invalid, Unavailable, TooLargeError)
+        allowed = (NotFound, Invalid, Unavailable)
         if not uri.startswith(it.prefix):
             raise NotFound
         what: Any = uri
@@ -348,10 +347,9 @@ class Repository:
         given = self._mounted.cache_control
         if given is None:
             return b""
-        if not callable(given):
-            return _hints(*control(given))
-        scope, ttl = await self._call("cache_control", given, uri, control, deadline)
-        return _hints(scope, ttl)
+        if callable(given):
+            given = await self._call("cache_control", given, uri, control, deadline)
+        return _hints(*given)
 
     async def _call(
         self,
@@ -378,8 +376,11 @@ class Repository:
                 return shown(given)
             except TooLargeError:
                 raise
-            except Exception as problem:
+            except BaseException as problem:  # to look at an object runs code of theirs
                 raise _BadError(f"{self._mounted.label}.{name}: {_told(problem)}") from problem
+
+        async def run_here() -> Any:
+            return await method(argument)
 
         def run() -> Any:
             given = method(argument)
@@ -387,15 +388,18 @@ class Repository:
 
         try:
             if iscoroutinefunction(method):
-                return checked(await self._workers.wait(method(argument), deadline))
-            given = await self._workers.call(run, deadline)
+                given = await self._workers.wait(run_here(), deadline)
+            else:
+                given = await self._workers.call(run, deadline)
         except RaisedError as raised:
-            if isinstance(raised.problem, (*allowed, _BadError)):
-                raise raised.problem from None
-            self._report(name, raised.problem)
-            told = type(raised.problem).__name__
-            raise _BadError(f"{self._mounted.label}.{name} raised {told}") from raised.problem
-        return given.value if isinstance(given, _Checked) else checked(given)
+            problem = raised.problem
+            # By its type: what it says of its class itself may be anything.
+            if issubclass(type(problem), (*allowed, TooLargeError, _BadError)):
+                raise problem from None
+            self._report(name, problem)
+            told = type(problem).__name__
+            raise _BadError(f"{self._mounted.label}.{name} raised {told}") from problem
+        return given.value if type(given) is _Checked else checked(given)
 
     def _report(self, name: str, problem: BaseException) -> None:
         """Show where their code failed; not each time, for a trace is long."""
@@ -455,15 +459,7 @@ def _hints(scope: Scope, ttl_ms: int) -> bytes:
     return b',"cacheScope":"%b","ttlMs":%d' % (scope.value.encode(), ttl_ms)
 
 
-def _said(problem: BaseException) -> str:
-    """What an exception says; nothing where its class, which may be theirs, cannot say it."""
-    try:
-        return str(problem)
-    except Exception:  # noqa: BLE001 - code of theirs
-        return ""
-
-
 def _told(problem: BaseException) -> str:
     """A problem in a few words."""
-    told = _said(problem)
+    told = said(problem)
     return told if isinstance(problem, ValueError) and told else f"{type(problem).__name__} {told}".strip()

@@ -5,7 +5,8 @@ thread or a task, is counted, and when that many are left behind, nothing more i
 
 Hazards:
 - Threads are daemons: one that hangs must not keep the process from ending.
-- Whatever the code raises is an outcome, SystemExit, StopIteration and its own CancelledError included.
+- Whatever the code raises is an outcome, SystemExit, StopIteration and its own CancelledError included; to
+  look at what it gives is to run it, even to ask for its class.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from inspect import isawaitable, iscoroutine
+from inspect import isawaitable
+from types import CoroutineType
 from typing import Any, Final
 
 from mcp_federator.upstream.limits import FullError
@@ -41,23 +43,25 @@ class _Job:
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
         self.loop = asyncio.get_running_loop()
-        self.outcome: asyncio.Future[tuple[Any, BaseException | None]] = self.loop.create_future()
+        self.outcome: asyncio.Future[tuple[Any, bool, BaseException | None]] = self.loop.create_future()
         self.begun = False
         self.left = False
 
     def run(self) -> None:
         value: Any = None
+        waits = False
         problem: BaseException | None = None
         try:
             value = self.function()
+            waits = isawaitable(value)
         except BaseException as raised:  # noqa: BLE001 - see the hazards
             problem = raised
         with suppress(RuntimeError):  # the loop is closed, nobody waits
-            self.loop.call_soon_threadsafe(self._deliver, value, problem)
+            self.loop.call_soon_threadsafe(self._deliver, value, waits, problem)
 
-    def _deliver(self, value: Any, problem: BaseException | None) -> None:
+    def _deliver(self, value: Any, waits: bool, problem: BaseException | None) -> None:
         if not self.outcome.done():
-            self.outcome.set_result((value, problem))
+            self.outcome.set_result((value, waits, problem))
 
 
 class Workers:
@@ -94,17 +98,17 @@ class Workers:
         self._begin(job)
         try:
             async with asyncio.timeout_at(deadline):
-                value, problem = await job.outcome
+                value, waits, problem = await job.outcome
         finally:
             self._leave(job)
         if problem is not None:
             raise RaisedError(problem)
-        return await self.wait(value, deadline) if isawaitable(value) else value
+        return await self.wait(value, deadline) if waits else value
 
     async def wait(self, work: Awaitable[Any], deadline: float) -> Any:
         """What comes of `work`, run on the loop; raises what `call` raises."""
         if len(self._given_up) >= self._limit:
-            if iscoroutine(work):
+            if type(work) is CoroutineType:
                 work.close()
             raise FullError(f"{self._limit} calls were given up and have not ended")
         task = asyncio.get_running_loop().create_task(_outcome(work), name=self._name)

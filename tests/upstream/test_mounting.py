@@ -43,6 +43,20 @@ class Exiting(Plain):
         sys.exit(3)
 
 
+class Hostile:
+    """Ends the process wherever it is looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit
+
+
+class HostileType(type):
+    """Likewise, and so is each class of this kind."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        raise SystemExit
+
+
 class Outer:
     Inner = Plain
 
@@ -175,3 +189,26 @@ def test_each_rule_is_looked_at_before_the_first_call(repository: Any, problem: 
 def test_what_cannot_be_reversed_can_be_parsed() -> None:
     """With `parse_uri` any template will do."""
     assert examine(changed(template="x:{a:3}", parse_uri=lambda _, uri: uri), "R", PATH).reversal is None
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"__getattribute__": Hostile.__getattribute__},
+        {"prefix": Hostile()},
+        {"read": Hostile()},
+        {"template": Hostile()},
+        {"cache_control": Hostile()},
+        {"cache_control": (Hostile(), Hostile())},
+    ],
+    ids=["all", "prefix", "read", "template", "control", "pair"],
+)
+@pytest.mark.parametrize("kind", [type, HostileType], ids=["class", "metaclass"])
+def test_whatever_a_class_is_made_of_is_a_configuration_error(
+    kind: type, members: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that names it: a reload that meets it must leave the process alone."""
+    odd = kind("Odd", (Plain,), members)
+    monkeypatch.setitem(vars(sys.modules["ourcompany"]), "Odd", odd)
+    with pytest.raises(ConfigError, match="ourcompany:Odd"):
+        mount(PATH, "ourcompany:Odd", {})

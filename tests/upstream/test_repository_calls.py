@@ -231,12 +231,138 @@ def test_whatever_cache_control_gives_harms_nobody(control: Any, hint: Hint | No
             examine(Repo(cache_control=control), "Repo", "upstreams.alpha.repository")
 
 
-def test_a_page_has_a_bound_before_it_is_encoded() -> None:
-    """What could not be let in is not written down first."""
+def test_how_many_there_may_be_is_known_before_they_are_encoded() -> None:
+    """Resources on a page, contents of a resource."""
 
     async def body() -> None:
-        async with mounted(Repo(list=[None] * 100_001)) as alpha:
+        async with mounted(Repo([""] * 100_001, list=[None] * 100_001)) as alpha:
             failure = await alpha.fails(Method.LIST)
             assert "more than 100000 resources on one page" in failure.detail
+            assert "more than 100000 contents" in (await alpha.fails()).detail
+
+    run(body())
+
+
+@pytest.mark.parametrize("method", [Method.LIST, Method.READ])
+def test_what_is_said_many_times_is_not_written_down_to_its_end(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long text costs nothing in their objects, however often it stands there."""
+    written = 0
+    encode = given_room._encode
+
+    def counting(item: object) -> bytes:
+        nonlocal written
+        made = encode(item)
+        written += len(made)
+        return made
+
+    async def body() -> None:
+        long = {"uri": "x:1", "name": "n" * 100_000, "text": ""}
+        repo = Repo([long] * 10_000, list=[long] * 10_000)
+        async with mounted(repo, max_response_bytes=Size(1_000_000)) as alpha:
+            failure = await alpha.fails(method, "x:1")
+            assert "more than 1000000 bytes (`max_response_bytes`)" in failure.detail
+            assert alpha.client.status.up
+
+    monkeypatch.setattr(given_room, "_encode", counting)
+    run(body())
+    assert written < 7_000_000
+
+
+def test_a_pair_that_changes_later_does_not_matter() -> None:
+    """It was looked at, and taken, when the repository was mounted."""
+    control: list[Any] = ["public", 5]
+
+    async def body() -> None:
+        async with mounted(Repo(cache_control=control)) as alpha:
+            control[:] = ["nobody", -1, None]
+            assert (await alpha.fetch(Method.READ, "x:1")).hint == Hint(5, Scope.PUBLIC)
+
+    run(body())
+
+
+class Hostile:
+    """Ends the process wherever it is looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise SystemExit
+
+
+class HostileText(str):
+    """Likewise, and is text."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise SystemExit
+
+    def encode(self, *_: object) -> bytes:
+        raise SystemExit
+
+
+class HostileError(ValueError):
+    """Likewise, and is raised."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class HostileAwaitable:
+    """Can be awaited, and then ends the process."""
+
+    def __await__(self) -> Any:
+        raise SystemExit
+
+
+def exits(_: object) -> Any:
+    raise SystemExit
+
+
+def fails_mutely(_: object) -> Any:
+    raise HostileError
+
+
+def is_cancelled(_: object) -> Any:
+    raise asyncio.CancelledError
+
+
+HOSTILE: dict[str, Any] = {
+    "object": lambda _: Hostile(),
+    "text": lambda _: HostileText("text"),
+    "awaitable": lambda _: HostileAwaitable(),
+    "items": lambda _: [Hostile()],
+    "exit": exits,
+    "mute": fails_mutely,
+    "cancelled": is_cancelled,
+}
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("name", ["read", "list", "parse_uri", "cache_control"])
+@pytest.mark.parametrize("what", HOSTILE)
+def test_nothing_that_a_method_gives_or_raises_ends_more_than_its_call(
+    what: str, name: str, is_async: bool
+) -> None:
+    """Not the process, not the call of another, and the failure names the method."""
+    calls = HOSTILE[what]
+
+    async def calls_on_the_loop(argument: object) -> Any:
+        return calls(argument)
+
+    async def body() -> None:
+        repo = Repo()
+        setattr(repo, name, calls_on_the_loop if is_async else calls)
+        async with mounted(repo) as alpha:
+            method = Method.LIST if name == "list" else Method.READ
+            failure: UpstreamFailure | None = None
+            try:
+                await alpha.fetch(method, None if name == "list" else "x:1")
+            except UpstreamFailure as raised:
+                failure = raised
+            # What `parse_uri` gives goes to `read` as it is.
+            assert failure is not None or name == "parse_uri"
+            assert failure is None or failure.reason is Reason.BAD_REPLY
+            assert failure is None or failure.detail.startswith(f"tests:Repo.{name}")
 
     run(body())
