@@ -273,7 +273,7 @@ class Federation:
             know=client.probe,
             partition=credentials.partition,
             invalidate=invalidate,
-            told=None if self._redis is None else self._redis.tell,
+            settle=None if self._redis is None else self._redis.settle,
         )
         return Stack(settings, client, cached, member, voice)
 

@@ -76,7 +76,21 @@ class Landed(msgspec.Struct, frozen=True, tag_field="t", tag="f", array_like=Tru
     verdict: Verdict
 
 
-Message: TypeAlias = Told | Landed
+class Asked(msgspec.Struct, frozen=True, tag_field="t", tag="q", array_like=True):
+    """Whether all that this process said before is heard."""
+
+    by: bytes
+    number: int
+
+
+class Heard(msgspec.Struct, frozen=True, tag_field="t", tag="h", array_like=True):
+    """It is, by one who listens: the answer to what that process asked."""
+
+    by: bytes
+    number: int
+
+
+Message: TypeAlias = Told | Landed | Asked | Heard
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Message).decode
@@ -99,13 +113,14 @@ def events(upstream: str, notice: Notice) -> tuple[Event, ...]:
     Another replica may have missed changes.  We hear the upstream ourselves.
     """
     match notice.kind:
-        case Kind.LIST | Kind.TEMPLATES:
+        case Kind.LIST:
+            # Where an upstream said so, the templates are declared beside it: one event is enough.
             return (Event(upstream, Change.LIST),)
         case Kind.RESOURCE | Kind.RESOURCES:
             return (Event(upstream, Change.RESOURCE, notice.uri),)
         case Kind.ALL:
             return (Event(upstream, Change.LIST), Event(upstream, Change.RESOURCE))
-        case Kind.GAP | Kind.PRIVATE_LIST | Kind.PRIVATE_TEMPLATES:
+        case Kind.TEMPLATES | Kind.GAP | Kind.PRIVATE_LIST | Kind.PRIVATE_TEMPLATES:
             return ()
 
 

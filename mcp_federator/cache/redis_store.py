@@ -170,6 +170,15 @@ class RedisStore:
 
         return await self._ask("publish", call, self._timeout * _WRITE_PATIENCE) is True
 
+    async def reach(self, channel: bytes, message: bytes) -> int:
+        """Say something, and to how many; in a cluster only those who listen at the same node are counted."""
+
+        async def call() -> Any:
+            return await self._client.execute_command("PUBLISH", channel, message)
+
+        reached = await self._ask("publish", call, self._timeout * _WRITE_PATIENCE)
+        return reached if isinstance(reached, int) else 0
+
     async def probe(self) -> bool:
         """Find out whether Redis is back, once it is time; True if commands may be sent."""
         match self.state:

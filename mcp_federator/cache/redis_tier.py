@@ -80,6 +80,10 @@ class RedisTier:
         """Write and tell the changes that wait, now; whether all were."""
         return await self._replicas.tell()
 
+    async def settle(self) -> bool:
+        """Tell the changes that wait, and wait until every process has heard them; see `Replicas.settle`."""
+        return await self._replicas.settle()
+
     @property
     def up(self) -> bool:
         """Whether it answers, and the other replicas are heard."""

@@ -12,6 +12,7 @@ What may not come in: entries and answers (that is `shared`); Redis' client.
 Hazards:
 - A change is told to others only after it was written; otherwise they would find the old answer again.
 - A waiter must be on the list before it learns that there is something to wait for.
+- What is published by one process is heard in its order: who answers has heard all that was said before.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from mcp_federator.cache import notice as notices
 from mcp_federator.cache.channel import Channel
 from mcp_federator.cache.envelope import RANDOM_BYTES
 from mcp_federator.cache.names import RESOURCES, Names
-from mcp_federator.cache.notice import Kind, Landed, Notice, Told, Verdict
+from mcp_federator.cache.notice import Asked, Heard, Kind, Landed, Notice, Told, Verdict
 from mcp_federator.cache.outbox import Outbox, Waiting
 from mcp_federator.cache.redis_store import Command, RedisStore
 from mcp_federator.cache.scripts import HOLD, LEFT, TURN
@@ -78,6 +79,24 @@ class Waiter:
         return self._verdicts.pop(lane, None)
 
 
+class _Answers:
+    """How many have answered a question."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._more = asyncio.Event()
+
+    def add(self) -> None:
+        self.count += 1
+        self._more.set()
+
+    async def come(self, count: int) -> None:
+        """Wait until so many have."""
+        while self.count < count:
+            self._more.clear()
+            await self._more.wait()
+
+
 class Member(msgspec.Struct, frozen=True, eq=False):
     """One upstream's part.
 
@@ -111,6 +130,9 @@ class Replicas:
         self._outbox = Outbox()
         self._members: dict[str, list[Member]] = {}
         self._names: dict[str, Names] = {}
+        self._number = 0
+        self._answers: dict[int, _Answers] = {}
+        self._others = 0
         self._waiters: dict[bytes, set[Waiter]] = {}
         self._held: dict[bytes, tuple[bytes, float]] = {}
         self._work = asyncio.Event()
@@ -187,6 +209,25 @@ class Replicas:
     async def tell(self) -> bool:
         """Write and tell what waits, now; whether all of it was."""
         return self.store.state is State.CLOSED and await self._flush()
+
+    async def settle(self) -> bool:
+        """Tell what waits, and wait until the others have heard it; the caller is not to wait for ever.
+
+        False where it could not be told.
+        """
+        if not await self.tell():
+            return False
+        self._number += 1
+        number, answers = self._number, _Answers()
+        self._answers[number] = answers
+        try:
+            reached = await self.store.reach(self.channel_name, notices.write(Asked(self._id, number)))
+            # We hear ourselves.  A cluster does not count all: as many as answered before will answer.
+            await answers.come(max(reached - self.channel.up, self._others))
+        finally:
+            del self._answers[number]
+            self._others = answers.count
+        return True
 
     @property
     def untold(self) -> int:
@@ -314,6 +355,12 @@ class Replicas:
             case Landed(lane, verdict):
                 for waiter in self._waiters.get(lane, ()):
                     waiter.tell(lane, verdict)
+            case Asked(by, number) if by != self._id:
+                # All that came before is done.
+                heard_all = notices.write(Heard(by, number))
+                self.later(self.store.publish(self.channel_name, [heard_all]))
+            case Heard(by, number) if by == self._id and number in self._answers:
+                self._answers[number].add()
             case Told(by, upstream, kind, uri) if by != self._id:
                 heard = Notice(kind, uri)
                 if upstream in self._members and kind not in notices.PRIVATE.values():

@@ -29,7 +29,7 @@ from mcp_federator.metrics import Metrics
 from mcp_federator.model import ANYONE, Caller, Change, Event, Offers, Wanted
 
 TELL_SECONDS: Final = 0.25
-"""How long listeners wait at most until other processes have been told."""
+"""How long listeners wait at most until other processes have heard."""
 
 KNOW_SECONDS: Final = 1.0
 """How long somebody who begins to listen waits for an upstream of which nothing is known yet."""
@@ -55,7 +55,8 @@ class Voice(msgspec.Struct, frozen=True, eq=False):
         know: finds out what it is, for this caller; may fail.
         partition: whose context a caller's is.
         invalidate: tells the cache before it; after that nobody is given what the event makes stale.
-        told: waits until other processes have been told what this one's cache was; None where there are none.
+        settle: waits until other processes have heard what this one's cache was told, for ever if need be;
+            None where there are none.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Voice(msgspec.Struct, frozen=True, eq=False):
     know: Callable[[Caller], Awaitable[object]]
     partition: Callable[[Caller], bytes]
     invalidate: Callable[[Event], None]
-    told: Callable[[], Awaitable[object]] | None = None
+    settle: Callable[[], Awaitable[object]] | None = None
 
 
 class _Context:
@@ -215,18 +216,18 @@ class Hub:
     def _act(self, channel: _Channel, subject: _Subject, contexts: Contexts) -> None:
         voice = channel.voice
         voice.invalidate(Event(voice.name, *subject))
-        if voice.told is None or not self._listeners:
+        if voice.settle is None or not self._listeners:
             self._relay(channel, subject, contexts)
             return
         task = asyncio.get_running_loop().create_task(
-            self._relay_later(voice.told, channel, subject, contexts), name="relay"
+            self._relay_later(voice.settle, channel, subject, contexts), name="relay"
         )
         self._relays.add(task)
         task.add_done_callback(self._relays.discard)
 
     async def _relay_later(
         self,
-        told: Callable[[], Awaitable[object]],
+        settle: Callable[[], Awaitable[object]],
         channel: _Channel,
         subject: _Subject,
         contexts: Contexts,
@@ -234,7 +235,7 @@ class Hub:
         """Tell whoever listens once the other processes know, or do not answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TELL_SECONDS):
-                await told()
+                await settle()
         self._relay(channel, subject, contexts)
 
     def _relay(self, channel: _Channel, subject: _Subject, contexts: Contexts) -> None:

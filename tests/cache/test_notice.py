@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_federator.cache import notice
-from mcp_federator.cache.notice import Kind, Landed, Message, Notice, Told, Verdict
+from mcp_federator.cache.notice import Asked, Heard, Kind, Landed, Message, Notice, Told, Verdict
 from mcp_federator.model import Change, Event, Method
 
 
@@ -13,6 +13,8 @@ from mcp_federator.model import Change, Event, Method
         *(Told(b"by", "alpha.00", kind) for kind in Kind),
         Told(b"by", "alpha.00", Kind.RESOURCE, "x://ü"),
         *(Landed(b"lane", verdict) for verdict in Verdict),
+        Asked(b"by", 7),
+        Heard(b"by", 7),
     ],
     ids=str,
 )

@@ -552,3 +552,50 @@ def test_scripts_are_loaded_when_redis_has_forgotten_them(redis: Server) -> None
             assert not one.faults
 
     run(body())
+
+
+def test_who_settles_waits_until_all_others_have_heard(redis: Server) -> None:
+    """What was declared before holds at each of them then."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two, replica(redis.url) as three:
+            for number in range(20):
+                one.generations.change_resource(f"x://{number}")
+                one.shared.invalidate(changed(f"x://{number}"))
+                assert await one.replicas.settle()
+                for other in (two, three):
+                    assert other.heard[-1] == Notice(Kind.RESOURCE, f"x://{number}")
+            assert one.heard == []
+            assert one.replicas._answers == {}
+
+    run(body())
+
+
+def test_nobody_waits_for_ever_to_settle(redis: Server) -> None:
+    """Alone there is nobody to wait for; one who listens and never answers is left by who waited."""
+
+    async def body() -> None:
+        async with replica(redis.url) as one:
+            one.shared.invalidate(changed())
+            assert await one.replicas.settle()
+            deaf = await one.store.subscribe(one.replicas.channel_name)
+            one.shared.invalidate(changed())
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(one.replicas.settle(), 0.2)
+            assert one.replicas._answers == {}
+            await deaf.close()
+            one.shared.invalidate(changed())
+            assert await asyncio.wait_for(one.replicas.settle(), 5)
+
+    run(body())
+
+
+def test_where_redis_is_down_there_is_nothing_to_settle() -> None:
+    """It says so at once."""
+
+    async def body() -> None:
+        async with replica("redis://127.0.0.1:9/0", up=False) as one:
+            one.shared.invalidate(changed())
+            assert not await asyncio.wait_for(one.replicas.settle(), 5)
+
+    run(body())

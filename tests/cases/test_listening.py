@@ -6,25 +6,19 @@ they read after it, and by what reached the upstream.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 
 from mcp_federator.cache import watched
-from mcp_federator.model import Change, Event, Offers, Wanted
-from mcp_federator.protocol import sse
+from mcp_federator.model import Change, Offers, Wanted
 from mcp_federator.upstream.client import Client
+from tests.cases.hearing import ID, PATIENCE, listening, say
 from tests.instruments.fronted import LIST, READ, run
-from tests.instruments.house import PREFIX, House, body_of, headers_of, house
+from tests.instruments.house import House, house
 from tests.instruments.wire import Wire, contents, page, result
 
-LISTEN = "subscriptions/listen"
-ID = PREFIX + "subscriptionId"
 BOTH = Offers(lists=True, resources=True)
-PATIENCE = 10.0
 
 
 @pytest.fixture(autouse=True)
@@ -40,50 +34,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Wanted]]:
         Client, "offers", property(lambda it: BOTH if it.status.name in {"alpha", "beta"} else Offers())
     )
     return wanted
-
-
-def say(it: House, name: str, change: Change = Change.LIST, uri: str | None = None) -> None:
-    """The upstream says that something changed, as the product hears it."""
-    federation = it.app._federation
-    federation.hub.heard(federation._stacks[name].voice, Event(name, change, uri))
-
-
-class Stream:
-    """The stream of one listener."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self._decoder = sse.Decoder(1 << 20)
-        self._ready: list[Any] = []
-
-    async def next(self) -> Any:
-        """The next message; None at the end."""
-        async with asyncio.timeout(PATIENCE):
-            while not self._ready:
-                chunk = await self._response.content.readany()
-                if not chunk:
-                    return None
-                self._ready += [json.loads(event.data) for event in self._decoder.feed(chunk)]
-        return self._ready.pop(0)
-
-
-@asynccontextmanager
-async def listening(
-    it: House,
-    *uris: str,
-    lists: bool = False,
-    id: Any = 1,  # noqa: A002 - the protocol's word
-) -> AsyncIterator[tuple[Stream, Any]]:
-    """A stream, and what was acknowledged of it."""
-    notifications = {"resourceSubscriptions": list(uris), "resourcesListChanged": lists}
-    body = json.dumps(body_of(LISTEN, {"notifications": notifications}, id=id)).encode()
-    async with it.session.post(it.url, data=body, headers=headers_of(LISTEN)) as response:
-        assert (response.status, response.content_type) == (200, "text/event-stream")
-        stream = Stream(response)
-        first = await stream.next()
-        assert first["method"] == "notifications/subscriptions/acknowledged"
-        assert first["params"]["_meta"] == {ID: id}
-        yield stream, first["params"]["notifications"]
 
 
 def answers(*texts: str) -> dict[str, Any]:

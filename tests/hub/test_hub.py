@@ -85,20 +85,20 @@ def test_invalidate_before_relay(change: Change) -> None:
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_other_processes_are_told_before_listeners_are(answers: bool) -> None:
+def test_other_processes_hear_before_listeners_are_told(answers: bool) -> None:
     """Not for long where they do not answer; who listens to nothing that changed keeps nobody waiting."""
 
     async def check() -> None:
         loop = asyncio.get_running_loop()
         steps: list[object] = []
 
-        async def told() -> None:
+        async def settle() -> None:
             steps.append("telling")
             await asyncio.sleep(0.1 if answers else 60)
-            steps.append("told")
+            steps.append("heard")
 
         docs = Speaker(steps=steps)
-        voice = replace(docs.voice, told=told)
+        voice = replace(docs.voice, settle=settle)
         hub = hub_of()
         hub.adopt([voice])
         event = Event("docs", LIST)
@@ -115,7 +115,7 @@ def test_other_processes_are_told_before_listeners_are(answers: bool) -> None:
         await woken.wait()
         assert listener.take() == [None]
         assert loop.time() - begun == pytest.approx(0.1 if answers else hubs.TELL_SECONDS)
-        assert ("told" in steps) is answers
+        assert ("heard" in steps) is answers
         hub.heard(voice, event)
         await hub.end()
         assert listener.over
