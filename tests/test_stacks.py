@@ -199,6 +199,18 @@ def test_all_that_is_wrong_with_a_file_is_one_message(tmp_path: Path) -> None:
     assert paths == {"lists.window", "upstreams.b.urk", "upstreams.b", "upstreams.c_d", "upstreams.a.prefix"}
 
 
+def test_a_url_of_redis_that_cannot_be_used_is_found_when_the_file_is_read(tmp_path: Path) -> None:
+    """So a reload refuses it as well, which would be in force only after a restart."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(
+        "server: {secret: 0123456789abcdef}\ncache: {redis: {url: 'redis://h/name'}}\n"
+        "upstreams: {a: {url: 'http://h/'}}"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert str(caught.value) == f"{file}: cache.redis.url: expected redis://HOST:PORT/DATABASE"
+
+
 def test_upstreams_that_cannot_be_made_are_told_together(tmp_path: Path) -> None:
     """Classes that are not there are found only by importing them; they are named with the file as well."""
     file = tmp_path / "federator.yaml"
