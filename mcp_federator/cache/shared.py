@@ -31,6 +31,7 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_federator.aside import aside
 from mcp_federator.cache import envelope, freshness
 from mcp_federator.cache import notice as notices
 from mcp_federator.cache.envelope import MARK, RANDOM_BYTES, Closure, Envelope, Flaw, Stamp
@@ -225,7 +226,9 @@ class Shared:
                 meta=answer.meta,
                 uris=answer.uris,
             )
-            kept = envelope.write(written, self._closure)
+            size = len(answer.body)
+            if size <= self._max_value_bytes:
+                kept = await aside(size, lambda written: envelope.write(written, self._closure), written)
         if not kept or len(kept) > self._max_value_bytes:
             await self.overrule(lease)
             return False
@@ -364,13 +367,13 @@ class Shared:
         stamp = Stamp(*(randoms[at : at + RANDOM_BYTES] for at in range(0, len(randoms), RANDOM_BYTES)))
         if mark is _NO_MARK:
             common = mine = b""
-        opened = self._open(common, public, b"")
+        opened = await self._open(common, public, b"")
         if opened is not None and partition and opened.scope is not Scope.PUBLIC:
             # Under the public key a private answer may be given only where all share one partition.
             opened = None
         found = worth(opened, common_ms, stamp, ended, now)
         if found is None or found.left <= 0:
-            opened = self._open(mine, private(public, partition), partition)
+            opened = await self._open(mine, private(public, partition), partition)
             found = better(worth(opened, mine_ms, stamp, ended, now), found)
         if found is not None and found.left > 0 and not refresh:
             return Look(found)
@@ -388,10 +391,10 @@ class Shared:
             ),
         )
 
-    def _open(self, kept: bytes, key: Key, partition: bytes) -> Envelope | None:
+    async def _open(self, kept: bytes, key: Key, partition: bytes) -> Envelope | None:
         if not kept:
             return None
-        read = envelope.read(kept, key, partition, self._closure)
+        read = await aside(len(kept), lambda kept: envelope.read(kept, key, partition, self._closure), kept)
         if isinstance(read, Flaw):
             self._flawed(read)
             return None

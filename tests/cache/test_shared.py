@@ -1,4 +1,6 @@
 import asyncio
+import threading
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import Any
@@ -6,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mcp_federator.cache import envelope
 from mcp_federator.cache.envelope import Flaw
 from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.names import Names
@@ -13,7 +16,7 @@ from mcp_federator.cache.notice import Kind, Notice
 from mcp_federator.cache.replicas import Member
 from mcp_federator.cache.secrecy import Secrecy
 from mcp_federator.cache.shared import Shared
-from mcp_federator.model import Event, Method, Query
+from mcp_federator.model import Answer, Event, Method, Query
 from tests.cache.replica import (
     ALICE,
     BOB,
@@ -391,6 +394,33 @@ def test_all_that_is_written_expires(redis: Server) -> None:
             assert 1_499_000 < left.pop(lease.site.own) <= 1_500_000
             assert set(left) == {lease.site.common, lease.site.generation}
             assert all(1_500_000 < ms < 1_700_000 for ms in left.values())
+
+    run(body())
+
+
+@pytest.mark.parametrize("make", [public, mine])
+def test_what_is_large_is_closed_and_opened_beside_the_loop(
+    redis: Server, make: Callable[[str], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a megabyte takes a millisecond, in which nobody else could go on."""
+    closed: list[threading.Thread] = []
+    whole = envelope.write
+
+    def write(*given: Any) -> bytes:
+        closed.append(threading.current_thread())
+        return whole(*given)
+
+    monkeypatch.setattr(envelope, "write", write)
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            text = "x" * (512 << 10)
+            await one.put(read("small"), make("text"), ALICE)
+            await one.put(read("large"), make(text), ALICE)
+            here = [thread is threading.current_thread() for thread in closed]
+            assert here == [True, False]
+            assert await two.found(read("large"), ALICE) == text.encode()
+            assert await two.found(read("small"), ALICE) == b"text"
 
     run(body())
 
