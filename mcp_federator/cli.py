@@ -30,7 +30,7 @@ from mcp_federator.errors import ConfigError, FederatorError, UpstreamFailure
 from mcp_federator.federator import told
 from mcp_federator.form import Form
 from mcp_federator.metrics import Metrics
-from mcp_federator.stacks import Federation, invalidate, load, redis_of
+from mcp_federator.stacks import Federation, invalidate, load
 from mcp_federator.terminal import ask_line, leave_streams, open_streams, print_table, remark
 from mcp_federator.upstream.repository import AnyClient
 
@@ -262,8 +262,6 @@ def _check(options: argparse.Namespace) -> int:
     rows: list[_Row] = []
 
     async def check() -> None:
-        # It is not asked: that it cannot be reached is no mistake in the configuration.
-        redis_of(given, Metrics(__version__), time.monotonic)
         federation = Federation(given, Metrics(__version__))
         try:
             await federation.apply(given)

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mcp_federator import config
+from mcp_federator.cache import redis_tier
 from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.memory_store import MemoryStore
 from mcp_federator.cache.readthrough import ReadThrough
@@ -60,7 +61,15 @@ _FIXED: Final[dict[str, tuple[str, ...]]] = {
 
 def load(path: Path, environ: Mapping[str, str]) -> Config:
     """Read a file; raises `ConfigError` with all that is wrong in it, names that collide included."""
-    return config.load(path, environ, names=lambda names: problems([UriMapping(*of_one) for of_one in names]))
+    given = config.load(
+        path, environ, names=lambda names: problems([UriMapping(*of_one) for of_one in names])
+    )
+    if given.cache.redis is not None:
+        try:
+            redis_tier.check(given.cache.redis)
+        except ConfigError as error:
+            raise ConfigError(error.path, error.problem, source=str(path)) from None
+    return given
 
 
 class Stack(msgspec.Struct, frozen=True):

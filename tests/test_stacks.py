@@ -1,9 +1,11 @@
 import asyncio
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from msgspec.structs import replace
 
+from mcp_federator.cache.redis_tier import RedisTier
 from mcp_federator.config import (
     Cache,
     Config,
@@ -117,6 +119,27 @@ def test_a_key_is_in_force_or_needs_a_restart(section: str, key: str) -> None:
     assert in_force == (first if fixed else new)
 
 
+TIER = RedisTier(Redis(url="redis://127.0.0.1:9"), [b"secret"], Metrics("0"), monotonic)
+"""It is never started."""
+
+
+def test_what_is_not_put_in_force_takes_no_part() -> None:
+    """An upstream that was made beside one that cannot be leaves the others of its tier alone."""
+    first = configured({"a": {"url": "http://127.0.0.1:9/"}})
+    bad = configured({"b": {"url": "http://127.0.0.1:9/"}, "c": {"repository": "nowhere:C"}})
+
+    async def check() -> None:
+        federation = Federation(first, Metrics("0"), redis=TIER)
+        await federation.apply(first)
+        with pytest.raises(ConfigError):
+            await federation.apply(bad)
+        assert [tag.partition(".")[0] for tag in TIER._replicas._members] == ["a"]
+        await federation.close()
+        assert not TIER._replicas._members
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize("settings", [{}, {"directory": "tests"}], ids=["client", "repository"])
 def test_settings_for_all_reach_every_part(settings: dict[str, str]) -> None:
     """What a reload puts in force is what each part goes by, in an upstream that is kept as it is."""
@@ -125,7 +148,7 @@ def test_settings_for_all_reach_every_part(settings: dict[str, str]) -> None:
     cache = replace(first.cache, max_ttl=Duration(7200), stale_if_error=Duration(6))
 
     async def check() -> None:
-        federation = Federation(first, Metrics("0"))
+        federation = Federation(first, Metrics("0"), redis=TIER)
         await federation.apply(first)
         kept = federation.clients["a"]
         await federation.apply(replace(first, lists=lists, cache=cache))
@@ -133,6 +156,9 @@ def test_settings_for_all_reach_every_part(settings: dict[str, str]) -> None:
         copies = federation._stacks["a"].cached._copies
         assert (copies._max_ttl, copies._stale_window) == (cache.max_ttl, cache.stale_if_error)
         assert federation._stacks["a"].cached._max_ttl == cache.max_ttl
+        shared = federation._stacks["a"].cached._shared
+        assert shared is not None
+        assert (shared._max_ttl, shared._window_ms) == (cache.max_ttl, 6000)
         assert kept._door._max_ttl_ms == 7_200_000
         assert kept._resolver.lists == federation.federator._lists == lists
         if isinstance(kept, Client):
@@ -171,6 +197,18 @@ def test_all_that_is_wrong_with_a_file_is_one_message(tmp_path: Path) -> None:
     assert all(line.startswith(f"{file}: ") for line in lines)
     paths = {line.removeprefix(f"{file}: ").partition(":")[0] for line in lines}
     assert paths == {"lists.window", "upstreams.b.urk", "upstreams.b", "upstreams.c_d", "upstreams.a.prefix"}
+
+
+def test_a_url_of_redis_that_cannot_be_used_is_found_when_the_file_is_read(tmp_path: Path) -> None:
+    """So a reload refuses it as well, which would be in force only after a restart."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(
+        "server: {secret: 0123456789abcdef}\ncache: {redis: {url: 'redis://h/name'}}\n"
+        "upstreams: {a: {url: 'http://h/'}}"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file, {})
+    assert str(caught.value) == f"{file}: cache.redis.url: expected redis://HOST:PORT/DATABASE"
 
 
 def test_upstreams_that_cannot_be_made_are_told_together(tmp_path: Path) -> None:

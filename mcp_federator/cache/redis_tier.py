@@ -5,7 +5,8 @@ What may not come in: what is looked up, and when; that is `readthrough`.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from mcp_federator.breaker import State
@@ -13,6 +14,7 @@ from mcp_federator.cache.envelope import Flaw
 from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.names import Names
 from mcp_federator.cache.notice import Notice
+from mcp_federator.cache.redis_client import connect
 from mcp_federator.cache.redis_store import RedisStore
 from mcp_federator.cache.replicas import Replicas
 from mcp_federator.cache.secrecy import Secrecy
@@ -29,6 +31,20 @@ QUIET: Final = 60.0
 """Seconds in which the log says of one operation at most once that it fails."""
 
 _log = logging.getLogger(__name__)
+
+
+def check(settings: Redis) -> None:
+    """Raise `ConfigError` where the URL cannot be used; nobody is connected to."""
+    with _explained():
+        connect(settings.url, settings.timeout)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as problem:
+        raise ConfigError("cache.redis.url", str(problem)) from None
 
 
 class RedisTier:
@@ -51,7 +67,7 @@ class RedisTier:
         self._metrics = metrics
         self._clock = clock
         self._closure = Secrecy(secrets, encrypt=settings.encrypt_private)
-        try:
+        with _explained():
             self._store = RedisStore(
                 settings.url,
                 key_prefix=settings.key_prefix,
@@ -59,8 +75,6 @@ class RedisTier:
                 observe=self._observe,
                 clock=clock,
             )
-        except ValueError as problem:
-            raise ConfigError("cache.redis.url", str(problem)) from None
         self._replicas = Replicas(self._store, key_prefix=settings.key_prefix, clock=clock)
         self._failing: dict[str, str] = {}
         self._warned: set[str] = set()

@@ -11,14 +11,17 @@ entry that was there before, under the key where it was.
 
 The only room that knows `cryptography`.
 
-Hazard: a nonce must never come twice under one key.  It is 96 random bits, and a key's entries are at most
-those of one partition: 2**32 of them, and the odds of one pair are still one in 2**33.
+Hazards:
+- Large entries are closed and opened beside the event loop: several threads may be here at once.
+- A nonce must never come twice under one key.  It is 96 random bits, and a key's entries are at most
+  those of one partition: 2**32 of them, and the odds of one pair are still one in 2**33.
 """
 
 import hmac
 from collections.abc import Sequence
 from hashlib import sha256
 from secrets import token_bytes
+from threading import Lock
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -59,6 +62,7 @@ class Secrecy(Closure):
         self._tag_keys = tuple(hmac.digest(secret, _TAG_INFO, "sha256") for secret in secrets)
         self._encrypt = encrypt
         self._ciphers: dict[tuple[int, bytes], AESGCM] = {}
+        self._lock = Lock()
 
     def close(self, head: bytes, payload: bytes, scope: Scope, partition: bytes) -> bytes:
         """What is written after `head`: how it is closed, and the payload with its tag."""
@@ -85,13 +89,14 @@ class Secrecy(Closure):
 
     def _cipher(self, number: int, partition: bytes) -> AESGCM:
         ciphers = self._ciphers
-        cipher = ciphers.get((number, partition))
-        if cipher is None:
-            derived = HKDF(SHA256(), 32, salt=partition, info=_CIPHER_INFO).derive(self._secrets[number])
-            while len(ciphers) >= MAX_KEYS:
-                del ciphers[next(iter(ciphers))]
-            cipher = ciphers[number, partition] = AESGCM(derived)
-        return cipher
+        with self._lock:
+            cipher = ciphers.get((number, partition))
+            if cipher is None:
+                derived = HKDF(SHA256(), 32, salt=partition, info=_CIPHER_INFO).derive(self._secrets[number])
+                while len(ciphers) >= MAX_KEYS:
+                    del ciphers[next(iter(ciphers))]
+                cipher = ciphers[number, partition] = AESGCM(derived)
+            return cipher
 
 
 def _tag(key: bytes, head: bytes, payload: bytes) -> bytes:

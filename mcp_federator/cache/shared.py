@@ -31,16 +31,19 @@ from typing import Any, Final
 
 import msgspec
 
+from mcp_federator.aside import aside
 from mcp_federator.cache import envelope, freshness
 from mcp_federator.cache import notice as notices
-from mcp_federator.cache.envelope import MARK, RANDOM_BYTES, UNTIED, Closure, Envelope, Flaw, Stamp
+from mcp_federator.cache.envelope import MARK, RANDOM_BYTES, Closure, Envelope, Flaw, Stamp
 from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.key import Key, private
 from mcp_federator.cache.names import Names, Site
 from mcp_federator.cache.notice import Kind, Landed, Notice, Verdict
 from mcp_federator.cache.replicas import LEASE, Member, Replicas
 from mcp_federator.cache.scripts import LAND, LOOK
-from mcp_federator.model import Answer, Event, Hint, Method, Query, Scope
+from mcp_federator.cache.unkept import Unkept
+from mcp_federator.cache.worth import Found, better, worth
+from mcp_federator.model import Answer, Event, Method, Query, Scope
 
 PATIENCE: Final = 3.0
 """Seconds anyone waits for another replica's flight at most."""
@@ -48,23 +51,11 @@ PATIENCE: Final = 3.0
 POLL: Final = 0.1
 """Seconds after which a waiter looks by itself: a word may be missed, and a leader may die."""
 
-UNKEPT_FOR: Final = 10.0
-"""Seconds for which an answer that could not be kept makes the next askers go upstream without waiting."""
-
-_MAX_UNKEPT: Final = 10_000
 _LEASE_MS: Final = int(LEASE * 1000)
 _BIRTH_MS: Final = 300_000
 # How long a new generation lasts; longer than any fetch.  An entry that names it makes it last on.
 _NO_MARK: Final = b"-" * len(MARK)
 # No envelope begins with it: nothing is found then.
-_ENDED: Final = RANDOM_BYTES + 15
-
-
-class Found(msgspec.Struct, frozen=True):
-    """An answer from Redis: `left` is its life in seconds, none when stale; its hint says the same."""
-
-    answer: Answer
-    left: float
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -146,7 +137,7 @@ class Shared:
         self._private = private
         self._outage_freshness = outage_freshness
         self._context = context
-        self._unkept: dict[bytes, float] = {}
+        self._unkept = Unkept(clock)
         self._member = Member(names, self._hear, self._hearing)
         replicas.join(self._member)
         self._trust(up=replicas.channel.up)
@@ -177,7 +168,7 @@ class Shared:
         if self._context:
             partition = sha256(self._context + partition).digest()
         site = self._names.site(query, public, partition)
-        if refresh or not lead or self._passes(site.shared_lane) or self._passes(site.own_lane):
+        if refresh or not lead or self._unkept.knows(site.shared_lane) or self._unkept.knows(site.own_lane):
             return await self._look(site, public, partition, refresh=refresh)
         return await self._look_or_wait(site, public, partition)
 
@@ -207,7 +198,7 @@ class Shared:
                 mark = MARK
                 alone = verdict is Verdict.UNKEPT or verdict is Verdict.FAILED
                 if verdict is Verdict.UNKEPT:
-                    self._pass(lease.lane)
+                    self._unkept.note(lease.lane)
                 if alone and not own and site.own_lane != lease.lane:
                     # It was the leader's answer; ours may still serve all who ask as we do.
                     own = True
@@ -235,12 +226,14 @@ class Shared:
                 meta=answer.meta,
                 uris=answer.uris,
             )
-            kept = envelope.write(written, self._closure)
+            size = len(answer.body)
+            if size <= self._max_value_bytes:
+                kept = await aside(size, lambda written: envelope.write(written, self._closure), written)
         if not kept or len(kept) > self._max_value_bytes:
             await self.overrule(lease)
             return False
-        self._unkept.pop(lease.site.shared_lane, None)
-        self._unkept.pop(lease.site.own_lane, None)
+        self._unkept.forget(lease.site.shared_lane)
+        self._unkept.forget(lease.site.own_lane)
         target, other = lease.site.public, lease.site.own
         if not is_public:
             target, other = other, target
@@ -263,7 +256,7 @@ class Shared:
         """
         site = lease.site
         if public:
-            self._pass(lease.lane or site.own_lane)
+            self._unkept.note(lease.lane or site.own_lane)
             await self._land(lease, "drop", site.public, site.own, on_not=Verdict.UNKEPT)
         else:
             await self._land(lease, "drop", site.own, site.own)
@@ -374,14 +367,14 @@ class Shared:
         stamp = Stamp(*(randoms[at : at + RANDOM_BYTES] for at in range(0, len(randoms), RANDOM_BYTES)))
         if mark is _NO_MARK:
             common = mine = b""
-        opened = self._open(common, public, b"")
+        opened = await self._open(common, public, b"")
         if opened is not None and partition and opened.scope is not Scope.PUBLIC:
             # Under the public key a private answer may be given only where all share one partition.
             opened = None
-        found = _found(opened, common_ms, stamp, ended, now)
+        found = worth(opened, common_ms, stamp, ended, now)
         if found is None or found.left <= 0:
-            opened = self._open(mine, private(public, partition), partition)
-            found = _better(_found(opened, mine_ms, stamp, ended, now), found)
+            opened = await self._open(mine, private(public, partition), partition)
+            found = better(worth(opened, mine_ms, stamp, ended, now), found)
         if found is not None and found.left > 0 and not refresh:
             return Look(found)
         lane = site.own_lane if led.endswith(b"own") else site.shared_lane
@@ -398,10 +391,10 @@ class Shared:
             ),
         )
 
-    def _open(self, kept: bytes, key: Key, partition: bytes) -> Envelope | None:
+    async def _open(self, kept: bytes, key: Key, partition: bytes) -> Envelope | None:
         if not kept:
             return None
-        read = envelope.read(kept, key, partition, self._closure)
+        read = await aside(len(kept), lambda kept: envelope.read(kept, key, partition, self._closure), kept)
         if isinstance(read, Flaw):
             self._flawed(read)
             return None
@@ -445,51 +438,3 @@ class Shared:
         if lease.token:
             self._replicas.let_go(lease.token)
         return outcome
-
-    # Answers that cannot be kept.
-
-    def _passes(self, lane: bytes) -> bool:
-        return self._unkept.get(lane, 0.0) > self._clock()
-
-    def _pass(self, lane: bytes) -> None:
-        unkept, now = self._unkept, self._clock()
-        unkept.pop(lane, None)
-        # Lanes stand in the order of their times.
-        while unkept and (unkept[oldest := next(iter(unkept))] <= now or len(unkept) >= _MAX_UNKEPT):
-            del unkept[oldest]
-        unkept[lane] = now + UNKEPT_FOR
-
-
-def _found(read: Envelope | None, pttl: int, stamp: Stamp, ended: bytes, now: int) -> Found | None:
-    """What an entry is worth; None where a change came since its fetch, or nothing is left of it."""
-    if read is None:
-        return None
-    of = read.stamp
-    tied = stamp.any_resource if read.uris else UNTIED
-    if (of.generation, of.whole, of.any_resource) != (stamp.generation, stamp.whole, tied):
-        return None
-    left_ms = pttl - read.window_ms
-    if of.epoch != stamp.epoch:
-        at = _ended_at(ended, of.epoch)
-        if at is None or at - now <= -read.window_ms:
-            return None
-        left_ms = min(left_ms, at - now, 0)
-    left = left_ms / 1000
-    hint = Hint(freshness.remaining_ms(left), read.scope)
-    answer = Answer(read.body, hint, read.next_cursor, read.count, read.extra, read.meta, uris=read.uris)
-    return Found(answer, left)
-
-
-def _better(one: Found | None, other: Found | None) -> Found | None:
-    """The fresh one, or else the first there is."""
-    if one is not None and (one.left > 0 or other is None):
-        return one
-    return other
-
-
-def _ended_at(ended: bytes, epoch: bytes) -> int | None:
-    """When an epoch ended, in ms of Redis' clock; None where that is not known any more."""
-    for start in range(0, len(ended) - _ENDED + 1, _ENDED):
-        if ended[start : start + RANDOM_BYTES] == epoch:
-            return int(ended[start + RANDOM_BYTES : start + _ENDED])
-    return None

@@ -3,7 +3,6 @@
 | module | what it knows |
 |---|---|
 | client | in which words to ask, and what follows where they were the wrong ones; the room's `Source` |
-| aside | where large answers are decoded |
 | discovery | what the upstream is, and how old that knowledge is |
 | introduction | how that is found out: the probe, and the handshake of legacy servers |
 | sessions, together | the sessions with a legacy server, and work that many wait for |

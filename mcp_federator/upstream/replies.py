@@ -15,9 +15,9 @@ from typing import Final
 
 import aiohttp
 
+from mcp_federator.aside import aside
 from mcp_federator.protocol import legacy, sse
 from mcp_federator.protocol.jsonrpc import Reply, decode_message, decode_reply
-from mcp_federator.upstream.aside import aside
 from mcp_federator.upstream.limits import Lease
 from mcp_federator.upstream.transport import NO_ENDPOINT, Call
 

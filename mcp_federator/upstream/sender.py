@@ -13,6 +13,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, TypeVar
 
+from mcp_federator.aside import LARGE, aside
 from mcp_federator.breaker import Breaker, State, Ticket
 from mcp_federator.config import Upstream
 from mcp_federator.errors import Reason, UpstreamError, UpstreamFailure
@@ -21,7 +22,6 @@ from mcp_federator.metrics import Metrics
 from mcp_federator.model import Method
 from mcp_federator.protocol.jsonrpc import UnfitError
 from mcp_federator.protocol.legacy import INITIALIZE
-from mcp_federator.upstream.aside import LARGE, aside
 from mcp_federator.upstream.hold import Holds
 from mcp_federator.upstream.limits import Budget, FullError, TooLargeError
 from mcp_federator.upstream.sessions import LostError

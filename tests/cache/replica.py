@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from hashlib import sha256
 from time import monotonic
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.key import Keys
 from mcp_federator.cache.names import Names
 from mcp_federator.cache.notice import Notice
-from mcp_federator.cache.redis_store import RedisStore
+from mcp_federator.cache.redis_store import TIMEOUT, RedisStore
 from mcp_federator.cache.replicas import Replicas
 from mcp_federator.cache.secrecy import Secrecy
 from mcp_federator.cache.shared import Lease, Look, Shared
@@ -149,8 +150,8 @@ class Replica:
 
 @asynccontextmanager
 async def replica(url: str, *, up: bool = True, **named: Any) -> AsyncIterator[Replica]:
-    """A replica that listens, unless `up` is off."""
-    one = Replica(url, **named)
+    """A replica that listens, unless `up` is off; patient, unless it is told a `timeout`."""
+    one = Replica(url, **{"timeout": 5.0, **named})
     one.replicas.start()
     try:
         if up:
@@ -158,6 +159,10 @@ async def replica(url: str, *, up: bool = True, **named: Any) -> AsyncIterator[R
         yield one
     finally:
         await one.replicas.close()
+
+
+hasty = partial(replica, timeout=TIMEOUT)
+"""A replica as patient as it is by default, for weathers."""
 
 
 async def until(true: Callable[[], bool], seconds: float = 10) -> None:

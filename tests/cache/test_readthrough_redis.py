@@ -54,7 +54,9 @@ async def replica(redis: Server | str, script: Script | None = None, **named: An
     """A cache over Redis that hears the others; over none that can be had, it hears nobody."""
     url = redis if isinstance(redis, str) else redis.url
     tier = {key: named.pop(key) for key in ("outage_freshness", "key_prefix") if key in named}
-    stage = Stage(script, redis=Redis(url=url, timeout=Duration(0.25), **tier), **named)
+    # Where Redis is there, time is not the question.
+    timeout = Duration(0.25 if isinstance(redis, str) else 5)
+    stage = Stage(script, redis=Redis(url=url, timeout=timeout, **tier), **named)
     assert stage.tier is not None
     stage.tier.start()
     try:
@@ -342,6 +344,38 @@ def test_a_stale_private_copy_stands_in_for_its_own_caller_alone(redis: Server) 
             assert isinstance(found[0], Answer)
             assert found[0].body == b"ann's"
             assert isinstance(found[1], UpstreamFailure)
+
+    run(check())
+
+
+def test_who_follows_in_a_flight_is_not_given_its_leaders_spare(redis: Server) -> None:
+    """Invariant 3: an answer that once was public lets them share a flight, and each has his own copy."""
+
+    async def check() -> None:
+        async with (
+            replica(redis, numbered(lambda text: public(text, 50)), forward=FORWARD) as one,
+            replica(redis, raising(LATE), forward=FORWARD) as two,
+        ):
+            await body(one, caller=ANN)
+            assert await body(two, caller=BOB) == "v1"
+            one.upstream.script = lambda *_: private("ann's", 50)
+            await body(one, read(refresh=True), ANN)
+            await asyncio.sleep(0.06)
+            answers = await asyncio.gather(*(two.cache.fetch(read(), caller) for caller in (ANN, BOB)))
+            assert [answer.body for answer in answers] == [b"ann's", b"v1"]
+            assert len(two.calls) == 1
+
+    run(check())
+
+
+def test_who_is_closed_takes_part_no_longer(redis: Server) -> None:
+    """A replaced upstream is not told what happens after it."""
+
+    async def check() -> None:
+        async with replica(redis, numbered()) as one:
+            assert one.tier is not None
+            one.cache.close()
+            assert not one.tier._replicas._members
 
     run(check())
 

@@ -14,6 +14,7 @@ from tests.cache.replica import (
     GAP,
     Replica,
     changed,
+    hasty,
     mine,
     page,
     public,
@@ -147,8 +148,8 @@ def test_by_sentinels_through_a_failover_under_load() -> None:
 
         async def body() -> None:
             async with (
-                replica(url, breaker=Breaker(3, 0.05, 0.2)) as one,
-                replica(url, breaker=Breaker(3, 0.05, 0.2)) as two,
+                hasty(url, breaker=Breaker(3, 0.05, 0.2)) as one,
+                hasty(url, breaker=Breaker(3, 0.05, 0.2)) as two,
             ):
                 await one.put(read(), public("old"))
                 await one.put(read("x://2"), public("kept"))
@@ -200,7 +201,7 @@ def test_a_cluster_while_slots_move() -> None:
         run(works(url))
 
         async def body() -> None:
-            async with replica(url, breaker=Breaker(3, 0.05, 0.2)) as one, replica(url) as two:
+            async with hasty(url, breaker=Breaker(3, 0.05, 0.2)) as one, hasty(url) as two:
                 names = [f"x://{number}" for number in range(30)]
                 for name in names:
                     assert await one.put(read(name), public(name))
@@ -236,7 +237,7 @@ def test_a_cluster_through_a_failover() -> None:
         url = f"redis+cluster://127.0.0.1:{nodes[0].port},127.0.0.1:{nodes[1].port}"
 
         async def body() -> None:
-            async with replica(url, breaker=Breaker(3, 0.05, 0.2)) as one:
+            async with hasty(url, breaker=Breaker(3, 0.05, 0.2)) as one:
                 names = [f"x://{number}" for number in range(30)]
                 for name in names:
                     assert await one.put(read(name), public(name))

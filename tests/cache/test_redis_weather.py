@@ -11,7 +11,7 @@ import pytest
 
 from mcp_federator.breaker import Breaker, State
 from mcp_federator.cache import outbox
-from tests.cache.replica import Replica, changed, page, public, read, replica, run, trusted, until
+from tests.cache.replica import Replica, changed, hasty, page, public, read, replica, run, trusted, until
 from tests.instruments import redis_server
 from tests.instruments.redis_server import Server
 
@@ -25,7 +25,7 @@ def quick() -> Breaker:
 
 @asynccontextmanager
 async def listening(url: str) -> AsyncIterator[Replica]:
-    async with replica(url, breaker=quick()) as one:
+    async with hasty(url, breaker=quick()) as one:
         yield one
 
 
@@ -48,7 +48,7 @@ def test_absent_at_start(own: Server) -> None:
 
     async def body() -> None:
         own.stop()
-        async with replica(own.url, up=False, breaker=quick()) as one:
+        async with hasty(own.url, up=False, breaker=quick()) as one:
             assert await outlast(one) < 0.05
             assert set(one.faults) == {"unreachable"}
             own.start()
@@ -65,7 +65,7 @@ def test_no_command_is_tried_while_the_breaker_is_open(own: Server) -> None:
 
     async def body() -> None:
         own.stop()
-        async with replica(own.url, up=False, breaker=Breaker(3, 60, 60)) as one:
+        async with hasty(own.url, up=False, breaker=Breaker(3, 60, 60)) as one:
             await outlast(one)
             tried = {name: count for name, count in one.operations.items() if name[0] != "subscribe"}
             for _ in range(100):
@@ -175,7 +175,7 @@ def test_black_holed(black_hole: str) -> None:
     """An address that takes connections and says nothing."""
 
     async def body() -> None:
-        async with replica(black_hole, up=False, breaker=Breaker(3, 60, 60)) as one:
+        async with hasty(black_hole, up=False, breaker=Breaker(3, 60, 60)) as one:
             looks = [one.found(read()) for _ in range(50)]
             started = monotonic()
             assert set(await asyncio.gather(*looks)) == {None}
@@ -257,7 +257,7 @@ def test_a_pool_that_is_busy_is_not_redis_fault(own: Server) -> None:
     """Who waits in vain goes upstream; the breaker hears nothing of it."""
 
     async def body() -> None:
-        async with replica(own.url, connections=1) as one:
+        async with hasty(own.url, connections=1) as one:
             await one.put(read(), public())
             await one.store._slots.acquire()
             assert set(await asyncio.gather(*(one.found(read()) for _ in range(10)))) == {None}

@@ -1,4 +1,6 @@
 import asyncio
+import threading
+from collections.abc import Callable
 from math import inf
 from time import monotonic
 from typing import Any
@@ -6,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from mcp_federator.cache import envelope
 from mcp_federator.cache.envelope import Flaw
 from mcp_federator.cache.generations import Generations
 from mcp_federator.cache.names import Names
@@ -13,7 +16,7 @@ from mcp_federator.cache.notice import Kind, Notice
 from mcp_federator.cache.replicas import Member
 from mcp_federator.cache.secrecy import Secrecy
 from mcp_federator.cache.shared import Shared
-from mcp_federator.model import Event, Method, Query
+from mcp_federator.model import Answer, Event, Method, Query
 from tests.cache.replica import (
     ALICE,
     BOB,
@@ -395,6 +398,33 @@ def test_all_that_is_written_expires(redis: Server) -> None:
     run(body())
 
 
+@pytest.mark.parametrize("make", [public, mine])
+def test_what_is_large_is_closed_and_opened_beside_the_loop(
+    redis: Server, make: Callable[[str], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a megabyte takes a millisecond, in which nobody else could go on."""
+    closed: list[threading.Thread] = []
+    whole = envelope.write
+
+    def write(*given: Any) -> bytes:
+        closed.append(threading.current_thread())
+        return whole(*given)
+
+    monkeypatch.setattr(envelope, "write", write)
+
+    async def body() -> None:
+        async with replica(redis.url) as one, replica(redis.url) as two:
+            text = "x" * (512 << 10)
+            await one.put(read("small"), make("text"), ALICE)
+            await one.put(read("large"), make(text), ALICE)
+            here = [thread is threading.current_thread() for thread in closed]
+            assert here == [True, False]
+            assert await two.found(read("large"), ALICE) == text.encode()
+            assert await two.found(read("small"), ALICE) == b"text"
+
+    run(body())
+
+
 def test_what_is_too_large_is_not_written(redis: Server) -> None:
     """And what was there before is not served in its stead."""
 
@@ -486,15 +516,14 @@ def test_a_change_is_written_although_its_upstream_has_left(redis: Server) -> No
             await one.put(read(), public())
             one.shared.invalidate(changed())
             one.shared.close()
+            beta = Names("mcpf:", "beta", IDENTITY)
+            one.replicas.join(Member(beta, lambda _: None, lambda _: None))
             await trusted(one)
             assert await two.found(read()) is None
-            another(one).close()
-            assert one.names.tag in one.replicas._names
+            assert set(one.replicas._names) == {one.names.tag, beta.tag}
             one.replicas._outbox._lately.clear()
-            Shared.close(another(one))
-            other = Names("mcpf:", "beta", IDENTITY)
-            one.replicas.join(Member(other, lambda _: None, lambda _: None))
-            assert set(one.replicas._names) == {other.tag}
+            one.replicas.join(Member(beta, lambda _: None, lambda _: None))
+            assert set(one.replicas._names) == {beta.tag}
 
     run(body())
 

@@ -167,7 +167,7 @@ def test_a_refusal_of_one_caller_does_not_keep_the_others_from_waiting(redis: Se
             assert following.token
             await two.shared.land(following)
             for each in (one, two):
-                assert not each.shared._passes(refused.lane)
+                assert not each.shared._unkept.knows(refused.lane)
 
     run(body())
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from mcp_federator.model import Change, Event
-from tests.instruments.fronted import FORWARD, LIST, READ, URI, bearer, run, text
+from tests.instruments.fronted import FORWARD, LIST, NO_CACHE, READ, URI, bearer, run, text
 from tests.instruments.house import House, body_of, headers_of, house
 from tests.instruments.processes import command, python
 from tests.instruments.redis_server import Server
@@ -46,7 +46,8 @@ async def sharing(
     redis: Server, upstream: Mapping[str, Any], *, secret: Any = SECRET, cache: Any = None, **tier: Any
 ) -> AsyncIterator[House]:
     """A federator over `alpha`, once it hears the others."""
-    shared = {"redis": {"url": redis.url, **tier}, **(cache or {})}
+    # Time is not the question here.
+    shared = {"redis": {"url": redis.url, "timeout": "5s", **tier}, **(cache or {})}
     async with house({"alpha": dict(upstream)}, server={"secret": secret}, cache=shared) as it:
         async with asyncio.timeout(10):
             while not (await it.status())["cache"]["redis"]["up"]:
@@ -189,6 +190,24 @@ def test_a_change_heard_by_one_is_heard_by_all(redis: Server) -> None:
             heard = "mcp_federator_invalidations_total"
             assert await one.samples(heard, upstream="alpha", reason="updated") == 1
             assert await other.samples(heard, upstream="alpha", reason="replica") == 1
+
+    run(check())
+
+
+def test_a_change_of_a_list_ends_what_was_learnt_of_it_everywhere(redis: Server) -> None:
+    """What a normalised URI stands for is learnt from the list: at each federator it is learnt anew."""
+
+    async def check() -> None:
+        async with Wire({LIST: result(page("x://1"))}) as wire, two(redis, {"url": wire.url}) as (one, other):
+            stacks = [it.app._federation._stacks["alpha"] for it in (one, other)]
+            # It learns from what it hears of the upstream itself.
+            await other.page(headers=NO_CACHE)
+            resolver = stacks[1].client._resolver
+            assert resolver._shelves
+            stacks[0].cached.invalidate(Event("alpha", Change.LIST))
+            async with asyncio.timeout(10):
+                while resolver._shelves:
+                    await other.get("/healthz")
 
     run(check())
 

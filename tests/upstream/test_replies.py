@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mcp_federator.aside import LARGE
 from mcp_federator.protocol import jsonrpc
 from mcp_federator.protocol.text import check_text
 from mcp_federator.upstream import replies
-from mcp_federator.upstream.aside import LARGE
 from mcp_federator.upstream.limits import Budget
 from mcp_federator.upstream.transport import Call
 from tests.upstream.asking import run

@@ -5,10 +5,10 @@ from math import inf
 
 import pytest
 
+from mcp_federator.aside import LARGE
 from mcp_federator.config import Breaker, Upstream
 from mcp_federator.errors import Reason, UpstreamFailure
 from mcp_federator.metrics import Metrics
-from mcp_federator.upstream.aside import LARGE
 from mcp_federator.upstream.limits import Budget, Lease
 from mcp_federator.upstream.sender import Sender
 from mcp_federator.upstream.sessions import LostError

@@ -1,4 +1,4 @@
-"""Where large answers are decoded: beside the event loop, so that nobody else waits for it.
+"""Where large answers are decoded, tagged and deciphered: beside the event loop, so that nobody else waits.
 
 Two threads for the whole process: more would only take turns with the loop, and one would let the answers of
 one upstream hold up all others.
@@ -18,7 +18,7 @@ LARGE: Final = 128 << 10
 _Made = TypeVar("_Made")
 _Given = TypeVar("_Given")
 
-_threads: Final = ThreadPoolExecutor(2, "decoding")
+_threads: Final = ThreadPoolExecutor(2, "aside")
 
 
 async def aside(size: int, work: Callable[[_Given], _Made], given: _Given) -> _Made:

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from mcp_federator.upstream.aside import LARGE, aside
+from mcp_federator.aside import LARGE, aside
 from tests.upstream.asking import run
 
 
