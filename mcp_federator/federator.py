@@ -128,6 +128,7 @@ class Federator:
         self._memos = Memos()
         self._drop_after: dict[tuple[str, Method], float] = {}
         self._background: set[asyncio.Task[Answer]] = set()
+        self._under_way = _UnderWay()
 
     async def fetch(self, query: Query, caller: Caller) -> Answer:
         """Answer a read, a completion, or one page of a list.
@@ -170,6 +171,10 @@ class Federator:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._memos.clear()
 
+    async def idle(self) -> None:
+        """Wait until no request that began here waits for an upstream any more."""
+        await self._under_way.none.wait()
+
     async def _complete(self, query: Query, caller: Caller) -> Answer:
         """Answer a completion: nobody keeps it, and it is asked for this caller alone.
 
@@ -192,7 +197,7 @@ class Federator:
         """Answer a read or completion that no copy answers; `uri` is the public one, as asked."""
         try:
             late = asyncio.get_running_loop().time() + self._request_timeout
-            with self._places, until(late):
+            with self._places, self._under_way, until(late):
                 return await member.source.fetch(query, caller)
         except TimeoutError:
             failure = UpstreamFailure(member.name, Reason.TIMEOUT, "request_timeout")
@@ -229,7 +234,8 @@ class Federator:
             if page is not None:
                 return page
         plan = self._plan(query, caller)
-        steps = await self._ask(plan, query, caller, copies)
+        with self._under_way:
+            steps = await self._ask(plan, query, caller, copies)
         now = self._clock()
         merged = plan.merged(self._scopes, now)
         for missing in merged.incomplete:
@@ -366,6 +372,24 @@ class Federator:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # Nobody waits for it: taken, so that it is not reported as overlooked.
+
+
+class _UnderWay:
+    """How many requests wait for upstreams; `none` is set while none does."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self.none = asyncio.Event()
+        self.none.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self.none.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self.none.set()
 
 
 def _unknown(uri: str) -> McpError:

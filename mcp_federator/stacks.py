@@ -4,7 +4,8 @@ What may not come in: listeners, signals, files; `app` says when there is anothe
 
 Hazards, all of order:
 - A reload builds everything that is new before it takes anything away; what fails leaves the old in force.
-- What is replaced goes on for the grace time, since requests that began with it are still under way.
+- What is replaced goes on, for the grace time at most, while requests are under way that began before: with
+  any of the federators that had it, for a list may come to it in a later round.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -137,6 +138,8 @@ class Federation:
         self._subscribes = subscribes
         self._stacks: dict[str, Stack] = {}
         self._retiring: set[asyncio.Task[None]] = set()
+        self._former: set[Federator] = set()
+        self._ending = asyncio.Event()
         metrics.watch_cache(lambda: (self._memory.bytes, self._memory.entries, self._memory.evictions))
 
     async def apply(self, config: Config) -> None:
@@ -177,7 +180,8 @@ class Federation:
             undo.pop_all()
         old_stacks, self._stacks = self._stacks, stacks
         if old_stacks:
-            self._retire(self.federator.close)
+            self._former.add(self.federator)
+            self._retire(partial(self._run_out, self.federator))
         self.federator = federator
         self.config = config
         self._scopes.adopt(config.cache.max_ttl)
@@ -185,7 +189,7 @@ class Federation:
             if stacks.get(name) is old:
                 old.adopt(config.cache, config.lists)
             else:
-                self._retire(partial(self._leave, name, old), after=config.server.grace)
+                self._retire(partial(self._leave, name, old), grace=config.server.grace)
         fresh = [stack for name, stack in stacks.items() if old_stacks.get(name) is not stack]
         for stack in fresh:
             await stack.client.start()
@@ -295,21 +299,46 @@ class Federation:
         """Close what was replaced; once nobody waits for it, its name leaves the metrics with it."""
         try:
             await old.close()
-            await asyncio.sleep(LAST_WORDS)
+            await self._pause(LAST_WORDS)
         finally:
             if name not in self._stacks:
                 self._metrics.forget_upstream(name)
 
-    def _retire(self, close: Callable[[], Awaitable[None]], after: float = 0.0) -> None:
+    async def _run_out(self, old: Federator) -> None:
+        """Let the requests that began with what was replaced come to their ends."""
+        await old.close()
+        await self._pause(None, old.idle())
+        self._former.discard(old)
+
+    def _retire(self, close: Callable[[], Awaitable[None]], grace: float = 0.0) -> None:
+        """Close something, `grace` seconds from now or as soon as no request may need it."""
+        former = tuple(self._former)
+
+        async def idle() -> None:
+            for federator in former:
+                await federator.idle()
+
         async def retire() -> None:
-            try:
-                await asyncio.sleep(after)
-            finally:
-                await close()
+            if grace:
+                await self._pause(grace, idle())
+            await close()
 
         task = asyncio.get_running_loop().create_task(retire(), name="retire")
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
+
+    async def _pause(self, seconds: float | None, until: Coroutine[Any, Any, None] | None = None) -> None:
+        """Wait so long, until what is waited for has come, or until all comes to its end."""
+        waits: list[Coroutine[Any, Any, object]] = [self._ending.wait()]
+        if until is not None:
+            waits.append(until)
+        tasks = [asyncio.get_running_loop().create_task(wait, name="retire") for wait in waits]
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     @property
     def clients(self) -> Mapping[str, AnyClient]:
@@ -359,13 +388,12 @@ class Federation:
     async def close(self) -> None:
         """End all work and all connections."""
         await self.hub.end()
-        for task in tuple(self._retiring):
-            task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
+        # Told and not cancelled: what has begun to close goes on to its end.
+        self._ending.set()
         if self._stacks:
             await self.federator.close()
         # All at once: each may take its time, to end sessions or a process.
-        await asyncio.gather(*(stack.close() for stack in self._stacks.values()))
+        await asyncio.gather(*self._retiring, *(stack.close() for stack in self._stacks.values()))
         self._stacks = {}
 
 

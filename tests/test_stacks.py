@@ -1,6 +1,7 @@
 import asyncio
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -20,11 +21,13 @@ from mcp_federator.config import (
 )
 from mcp_federator.errors import ConfigError
 from mcp_federator.metrics import Metrics
-from mcp_federator.model import ANYONE, Method, Query, Scope, Wanted
+from mcp_federator.model import ANYONE, Answer, Method, Query, Scope, Wanted
 from mcp_federator.stacks import Federation, _identity, _making, load, needs_restart
 from mcp_federator.upstream.client import Client
 from tests.instruments.house import configured
-from tests.instruments.wire import Answers, Wire, contents, page, result
+from tests.instruments.stdio import ONE, PATIENCE, Stage
+from tests.instruments.wire import Answers, Received, Wire, contents, page, result
+from tests.upstream.asking import run
 
 READ = "resources/read"
 LIST = "resources/list"
@@ -74,6 +77,87 @@ def test_another_url_is_another_cache() -> None:
             await federation.close()
 
     asyncio.run(check())
+
+
+def reads(federation: Federation, uri: str) -> asyncio.Task[Answer]:
+    return asyncio.create_task(federation.federator.fetch(Query(Method.READ, uri), ANYONE))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["taken-out", "changed"])
+def test_what_is_replaced_ends_when_nothing_is_under_way(kept: bool) -> None:
+    """A process is ended at once where nobody waits for it, else when its answer has come."""
+
+    async def check() -> None:
+        slow = [["wait", "go"], *ONE]
+        async with Stage(answers={READ: [ONE, slow]}) as stage, Wire(serving()) as wire:
+            first = configured({"a": stage.command, "b": wire.url}, server={"grace": 600})
+            other = {"a": {**stage.command, "env": {"X": "1"}}} if kept else {}
+            second = configured({"b": wire.url, **other}, server={"grace": 600})
+            federation = Federation(first, Metrics("0"))
+            try:
+                await federation.apply(first)
+                await reads(federation, "a+x://1")
+                waiting = reads(federation, "a+x://1")
+                await stage.got(READ, 2)
+                await federation.apply(second)
+                await reads(federation, "b+x://1")
+                assert not waiting.done()
+                stage.order("go")
+                assert b"one" in (await waiting).body
+                await stage.ends(1)
+            finally:
+                await federation.close()
+
+    run(check())
+
+
+def test_a_walk_comes_to_what_was_replaced_meanwhile() -> None:
+    """A list goes on with the upstreams it began with, whatever was put in force since."""
+
+    async def check() -> None:
+        gate, asked = asyncio.Event(), asyncio.Event()
+
+        def slow(request: Received) -> Any:
+            asked.set()
+            return result(page("x://1"), after=gate)(request)
+
+        async with Wire({LIST: slow}) as a, Wire(serving()) as b, Wire(serving()) as c, Wire(serving()) as d:
+            lists = {"window": 1, "soft_deadline": 60}
+            in_turn = [{"a": a.url, "b": b.url, "c": url} for url in (c.url, d.url)]
+            in_turn.append({"a": d.url, "b": d.url, "c": d.url})
+            first, *more = (configured(urls, lists=lists, server={"grace": 600}) for urls in in_turn)
+            federation = Federation(first, Metrics("0"))
+            try:
+                await federation.apply(first)
+                listing = asyncio.create_task(federation.federator.fetch(Query(Method.LIST), ANYONE))
+                async with asyncio.timeout(PATIENCE):
+                    await asked.wait()
+                for config in more:
+                    await federation.apply(config)
+                gate.set()
+                answer = await listing
+                assert (answer.count, answer.incomplete) == (3, ())
+                assert not d.calls(LIST)
+            finally:
+                await federation.close()
+
+    run(check())
+
+
+def test_what_was_replaced_a_moment_ago_is_closed_too() -> None:
+    """An end that follows on a reload leaves nothing behind."""
+
+    async def check() -> None:
+        async with Stage() as stage, Wire(serving()) as wire:
+            first, second = configured({"a": stage.command}), configured({"b": wire.url})
+            federation = Federation(first, Metrics("0"))
+            await federation.apply(first)
+            await reads(federation, "a+x://1")
+            await federation.apply(second)
+            await federation.close()
+            await stage.all_gone()
+
+    run(check())
 
 
 def changed(value: object) -> object:

@@ -21,6 +21,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from mcp_federator.repository import Content, Invalid, NotFound, Page, Resource, Unavailable
 from mcp_federator.upstream import tree
+from mcp_federator.upstream.orders import Orders
 from mcp_federator.upstream.watch import Watch
 
 PAGE: Final = 500
@@ -63,6 +64,7 @@ class Directory:
         self._path = path
         self._max_bytes = max_bytes
         self._timeout = timeout
+        self._orders = Orders()
         self._watch = Watch(path)
 
     def watch(self, tell: Callable[[str | None], None]) -> None:
@@ -95,7 +97,7 @@ class Directory:
         A cursor names the last file of its page, so it holds whatever comes and goes meanwhile.
         """
         after = () if cursor is None else _opened(cursor)
-        walk = tree.Walk(_STEPS, time.monotonic() + self._timeout)
+        walk = tree.Walk(_STEPS, time.monotonic() + self._timeout, orders=self._orders)
         items: list[Resource] = []
         last = after
         try:

@@ -13,7 +13,6 @@ Hazards:
 """
 
 import errno
-import heapq
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from mcp_federator.upstream.limits import TooLargeError
+from mcp_federator.upstream.orders import Gathering, Orders, Run
 
 Path: TypeAlias = tuple[bytes, ...]
 
@@ -34,7 +34,9 @@ MAX_DEPTH: Final = 64
 
 MAX_PATH_BYTES: Final = 2048
 
-_BATCH: Final = 1000
+LARGE: Final = 1000
+"""Things in a folder from which on it is worth keeping what a look at it found."""
+
 _CHUNK: Final = 1 << 20
 _TRIES: Final = 3
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -145,16 +147,24 @@ class Walk:
         steps: names to look at before it is cut short.
         until: seconds by `clock`, after which it fails.
         clock: seconds, never going back.
+        orders: what walks before this one left, and this one leaves to those behind it.
 
     Attributes:
         last: the path looked at last, where it can go on.
         cut: it was cut short.
     """
 
-    def __init__(self, steps: int, until: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        steps: int,
+        until: float,
+        clock: Callable[[], float] = monotonic,
+        orders: Orders | None = None,
+    ) -> None:
         self._steps = steps
         self._until = until
         self._clock = clock
+        self._orders = Orders(clock) if orders is None else orders
         self.last: Path = ()
         self.cut = False
 
@@ -194,33 +204,45 @@ class Walk:
             os.close(inner)
 
     def _names(self, folder: int, first: bytes | None) -> Iterator[tuple[bytes, bool]]:
-        """The names in a folder from `first` on, in order, and which are folders; a batch at a time."""
-        after: bytes | None = None
+        """The names in a folder from `first` on, in order, and which are folders; a run at a time."""
+        if first is None:
+            self._orders.forget(folder)
+        start = first or b""
         while True:
-            try:
-                with os.scandir(folder) as found:
-                    batch = heapq.nsmallest(_BATCH, self._shown(found, first, after))
-            except TimeoutError:
-                raise
-            except OSError:
+            run = self._orders.find(folder, start) or self._run(folder, start)
+            yield from run.since(start)
+            if not run.more:
                 return
-            yield from batch
-            if len(batch) < _BATCH:
-                return
-            after = batch[-1][0]
+            start = run.names[-1] + b"\x00"
 
-    def _shown(
-        self, found: Iterable[os.DirEntry[str]], first: bytes | None, after: bytes | None
-    ) -> Iterator[tuple[bytes, bool]]:
-        for number, each in enumerate(found):
-            if not number % _BATCH and self._clock() > self._until:
+    def _run(self, folder: int, start: bytes) -> Run:
+        """The names in a folder from `start` on, as they are now; of one that cannot be read, none."""
+        gathering = Gathering(start)
+        begun = self._clock()
+        try:
+            with os.scandir(folder) as found:
+                seen = self._gather(found, gathering)
+        except TimeoutError:
+            raise
+        except OSError:
+            return Run(start, [], frozenset(), more=False)
+        run = gathering.run()
+        if seen >= LARGE:
+            self._orders.keep(folder, run, self._clock() - begun)
+        return run
+
+    def _gather(self, found: Iterable[os.DirEntry[str]], gathering: Gathering) -> int:
+        """Take in what is shown of a folder; gives how many things it has."""
+        number = 0
+        for number, each in enumerate(found, 1):
+            if number % LARGE == 1 and self._clock() > self._until:
                 raise TimeoutError
             name = os.fsencode(each.name)
-            if not is_shown(name) or (first and name < first) or (after and name <= after):
-                continue
-            is_folder = each.is_dir(follow_symlinks=False)
-            if is_folder or each.is_file(follow_symlinks=False):
-                yield name, is_folder
+            if gathering.wants(name) and is_shown(name):
+                is_folder = each.is_dir(follow_symlinks=False)
+                if is_folder or each.is_file(follow_symlinks=False):
+                    gathering.add(name, is_folder=is_folder)
+        return number
 
 
 def _entry(folder: int, name: bytes, path: Path) -> Entry | None:

@@ -122,6 +122,10 @@ class Stage:
         """Wait until so many were started."""
         await self._until(lambda: len(self.born) >= count)
 
+    async def ends(self, count: int = 1) -> None:
+        """Wait until so many have ended, with all that they started."""
+        await self._until(lambda: self._seen["gone"] >= count)
+
     async def input_ends(self) -> None:
         """Wait until one has seen the end of its stdin."""
         await self._until(lambda: self._seen["end of input"] > 0)
@@ -157,6 +161,7 @@ class Stage:
                 writer.write(b"heard\n")
         finally:
             self._alive.discard(writer)
+            self._seen["gone"] += 1
             writer.close()
             self._news.set()
 
