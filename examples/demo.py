@@ -208,7 +208,7 @@ def things_to_try(endpoint: str, admin: str) -> list[tuple[str, str, Callable[[]
         ),
         (
             f"{say} {' '.join(reading)}",
-            "say it twice: the number stands still for two seconds, so long the desk lets a copy be kept",
+            "say it twice: the number stands still for ten seconds, so long the desk lets a copy be kept",
             lambda: run_command(reading) + run_command(reading),
         ),
         (

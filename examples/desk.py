@@ -1,4 +1,4 @@
-"""Somebody's desk: what lies on it changes with every look, is private, and good for two seconds.
+"""Somebody's desk: what lies on it changes with every look, is private, and good for ten seconds.
 
 Each read says how often it was really read, so a copy from a cache is seen at once: the number stands still.
 The SDK's high-level server is enough here: hints are given once for each method.
@@ -11,7 +11,7 @@ from mcp.server.mcpserver import MCPServer
 
 from serving import port, serve
 
-SOON = CacheHint(ttl_ms=2_000, scope="private")
+SOON = CacheHint(ttl_ms=10_000, scope="private")
 
 server = MCPServer(
     "desk",

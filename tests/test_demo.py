@@ -52,7 +52,7 @@ def listening(ports: list[int]) -> list[int]:
 
 
 def test_once_shows_everything_and_ends() -> None:
-    """All six are listed, a read stands still for two seconds, a touched file is told, all is counted."""
+    """All six are listed, a read stands still for ten seconds, a touched file is told, all is counted."""
     ports = free_ports(6)
     with demo(ports, "--once") as process:
         assert process.ended(50) == 0, process.output

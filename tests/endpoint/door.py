@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 def run(body: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        return runner.run(asyncio.wait_for(body, PATIENCE * 2))
+        return runner.run(asyncio.wait_for(body, PATIENCE * 4))
 
 
 class Lines(Writer):
