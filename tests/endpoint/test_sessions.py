@@ -74,9 +74,11 @@ def test_a_session_expires() -> None:
     clock = Clock()
     where = Sessions(KEYS, clock)
     text = where.begin(LEGACY[0])
-    clock.now += LIFE_SECONDS - 1
+    expires = found(where, text).expires
+    assert clock.now - 1 < expires - LIFE_SECONDS <= clock.now
+    clock.now = expires - 0.001
     assert where.find(text) is not None
-    clock.now += 1
+    clock.now = expires
     assert where.find(text) is None
 
 
@@ -99,10 +101,13 @@ def test_what_is_remembered_of_ended_sessions_is_bounded(monkeypatch: pytest.Mon
     for text in texts:
         where.end(found(where, text))
     assert [where.find(text) is None for text in texts] == [False, True, True, True]
-    clock.now += LIFE_SECONDS
-    fresh = where.begin(LEGACY[0])
-    where.end(found(where, fresh))
-    assert len(where._ended) == 1
+    clock.now = found(where, texts[0]).expires - 0.001
+    fresh = [where.begin(LEGACY[0]) for _ in range(2)]
+    where.end(found(where, fresh[0]))
+    assert len(where._ended) == 3, "none has expired: the longest ended went"
+    clock.now += 0.001
+    where.end(found(where, fresh[1]))
+    assert len(where._ended) == 2
 
 
 def test_a_revision_we_no_longer_speak_is_no_session() -> None:
