@@ -199,7 +199,11 @@ def test_H39_trouble_is_counted_and_shown(own: Server, weather: Weather) -> None
                 assert (await it.get("/readyz")).body == b"ready\n"
             await hits(it)
             await listening(it)
-            assert (await it.status())["cache"]["redis"]["failing"].keys() <= {"subscribe", "probe", "private"}
+            assert (await it.status())["cache"]["redis"]["failing"].keys() <= {
+                "subscribe",
+                "probe",
+                "private",
+            }
 
     run(check())
 
