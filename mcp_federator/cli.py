@@ -186,7 +186,10 @@ def _config_of(options: argparse.Namespace) -> Config:
         given = load(options.config, os.environ)
         if not given.upstreams:
             # A file that was emptied, or is being written, must not take everything down on a reload.
-            raise ConfigError("upstreams", "expected at least one", source=str(options.config))
+            for note in given.notes:
+                remark(note)
+            expected = "expected at least one server under `upstreams` or `mcpServers`"
+            raise ConfigError("", expected, source=str(options.config))
         if options.run is not _serve:  # which has a log
             for note in given.notes:
                 remark(note)
@@ -293,7 +296,7 @@ async def _probe(client: AnyClient, given: Config) -> _Row:
         reader = Reader(client)
         most = {"max_pages": given.lists.max_pages, "max_items": given.lists.max_items}
         walks: list[AsyncIterator[Page[Any]]] = [reader.pages(**most), reader.template_pages(**most)]
-        counts = [str(await _count(walk)) for walk in walks]
+        counts = [str(await _count(walk, client.status.name)) for walk in walks]
     except UpstreamFailure as failure:
         problem = f"{failure.reason}: {failure.detail}" if failure.detail else failure.reason
     except FederatorError as error:
@@ -306,13 +309,13 @@ async def _probe(client: AnyClient, given: Config) -> _Row:
     return _Row((status.name, era, version, *counts, took), good=True)
 
 
-async def _count(pages: AsyncIterator[Page[Any]]) -> int:
+async def _count(pages: AsyncIterator[Page[Any]], name: str) -> int:
     items = 0
     try:
         async for page in pages:
             items += len(page.items)
     except ListTooLongError as bound:
-        remark(str(bound))
+        remark(f"{name}: {bound}")
     return items
 
 

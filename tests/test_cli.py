@@ -166,6 +166,25 @@ def test_a_list_without_end_is_printed_in_part(server: Running, tmp_path: Path) 
     assert "# stopped after 3 items: the list goes on (max_pages, max_items)" in done.stderr
 
 
+def test_check_says_whose_list_goes_on(server: Running, tmp_path: Path) -> None:
+    """A count that stops at a bound is told with the upstream's name."""
+    file = tmp_path / "federator.yaml"
+    file.write_text(f"{{lists: {{max_pages: 1}}, upstreams: {{docs: {{url: '{server.url}'}}}}}}")
+    done = run("check", "-c", str(file))
+    assert "# docs: stopped after 3 items: the list goes on (max_pages, max_items)" in done.stderr
+
+
+@pytest.mark.parametrize("servers", [{}, {"a": {"command": "run", "disabled": True}}])
+def test_a_file_without_servers_is_told(servers: dict[str, object], tmp_path: Path) -> None:
+    """In the words of either kind of file, and with what was left out of it."""
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    done = run("check", "-c", str(file))
+    assert done.returncode == 2
+    assert "expected at least one server under `upstreams` or `mcpServers`" in done.stderr
+    assert ("switched off: mcpServers.a" in done.stderr) is bool(servers)
+
+
 def test_header_fields_go_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `--header`, as often as one likes; a secret can come out of the environment."""
     monkeypatch.setenv("TOKEN", "a-secret")

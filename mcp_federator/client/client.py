@@ -41,9 +41,22 @@ class Client(Reader):
         self._settings = _settings_of(server, settings)
         self._closing = AsyncExitStack()
         self._federation: Federation | None = None
+        self._entered = False
 
     async def __aenter__(self) -> Self:
         """Connect, and ask the server what it is; raises what every call may raise."""
+        if self._entered:
+            # The first connection, and a program, would never be closed.
+            raise RuntimeError("it is entered already: one use after the other, or a client for each")
+        self._entered = True
+        try:
+            await self._connect()
+        except BaseException:
+            self._entered = False
+            raise
+        return self
+
+    async def _connect(self) -> None:
         given = Config(
             upstreams={SERVER: msgspec.structs.replace(self._settings, prefix="", native_prefix="")},
             cache=Cache(memory=Size(0), max_ttl=_FOREVER),
@@ -57,7 +70,6 @@ class Client(Reader):
             await upstream.probe()
             self._closing = undo.pop_all()
         self._federation, self._source, self._hub = federation, upstream, federation.hub
-        return self
 
     async def __aexit__(
         self,
@@ -70,7 +82,10 @@ class Client(Reader):
     async def close(self) -> None:
         """End all that is under way, every connection, and a program that was started."""
         self._federation = self._source = self._hub = None
-        await self._closing.aclose()
+        try:
+            await self._closing.aclose()
+        finally:
+            self._entered = False
 
     @property
     def status(self) -> UpstreamStatus:
@@ -87,7 +102,14 @@ def _settings_of(server: str | Sequence[str] | Upstream, settings: dict[str, Any
                 raise ConfigError("", "give either settings or keys of them, not both")
             return server
         case str():
-            return config.upstream({"url": server, **settings})
+            return _made(settings, url=server)
         case [str(command), *arguments]:
-            return config.upstream({"command": command, "args": arguments, **settings})
+            return _made(settings, command=command, args=arguments)
     raise ConfigError("command", "expected a program and its arguments")
+
+
+def _made(settings: dict[str, Any], **said: Any) -> Upstream:
+    for key in said:
+        if key in settings:
+            raise ConfigError(key, "given twice: the first argument says it already")
+    return config.upstream({**said, **settings})

@@ -168,6 +168,7 @@ class Reader:
 
         Raises:
             TooManyRoundsError: the server wants yet more.
+            TypeError: the handler gave no mapping, or one that cannot be written as JSON.
         """
         caller = Caller(capabilities=msgspec.json.encode(dict(capabilities)))
         query = Query(Method.READ, uri, alone=True)
@@ -214,7 +215,11 @@ async def _answered(answer: Answer, result: ReadResult, handler: Handler) -> Ret
     given = {}
     for request in result.input_requests:
         made = handler(request)
-        given[request.key] = await made if isawaitable(made) else made
+        told: object = await made if isawaitable(made) else made
+        if not isinstance(told, Mapping):
+            kind = type(told).__name__
+            raise TypeError(f"expected the handler to return a mapping for {request.method}, found {kind}")
+        given[request.key] = dict(told)
     return Retry(
         input_responses=msgspec.json.encode(given) if "inputRequests" in members else None,
         request_state=bytes(members["requestState"]) if "requestState" in members else None,

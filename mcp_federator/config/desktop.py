@@ -30,6 +30,7 @@ _TYPES: Final = {
     "http": "url",
     "streamable-http": "url",
     "streamableHttp": "url",
+    "streamable_http": "url",
 }
 _URLS: Final = ("serverUrl", "httpUrl")
 """What some clients write for `url`."""
@@ -38,6 +39,9 @@ NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,30}")
 """What an upstream may be called."""
 
 _MAX_NAME: Final = 31
+
+_SWITCHES: Final = {"disabled": True, "enabled": False}
+"""The members that switch a server off, with the value that does so."""
 
 FORM: Final[dict[str, Any]] = {
     "description": "The servers to federate, as desktop clients write them; instead of `upstreams`.",
@@ -93,7 +97,10 @@ def translated(tree: dict[str, Any], problems: list[ConfigError], notes: list[st
         path = join(BLOCK, name)
         if not isinstance(server, dict):
             problems.append(ConfigError(path, "expected a mapping"))
-        elif server.get("disabled") is True or server.get("enabled") is False:
+        elif unclear := [key for key in _SWITCHES if not isinstance(server.get(key), bool | None)]:
+            # A server that was meant to be off must not be asked.
+            problems += [ConfigError(join(path, key), "expected true or false") for key in unclear]
+        elif any(server.get(key) is off for key, off in _SWITCHES.items()):
             notes.append(f"left out, as it is switched off: {path}")
         elif not NAME.fullmatch(name):
             offered = _renamed(name, taken)
@@ -132,7 +139,7 @@ def _upstream(
         problems.append(ConfigError(path, f"expected `command` or `url`, exactly {expected}"))
         return None
     taken = _KINDS[given[0]]
-    passed_over = {"type", "transport", "disabled", "enabled", *taken}
+    passed_over = {"type", "transport", *_SWITCHES, *taken}
     if others := [key for key in server if key not in passed_over]:
         notes.append(f"left out, as it means nothing here: {_named(path, others)}")
     return {key: server[key] for key in taken if key in server}

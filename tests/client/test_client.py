@@ -285,3 +285,31 @@ def test_a_client_may_be_entered_again() -> None:
 
         asyncio.run(body())
         assert server.calls.count("server/discover") == 2
+
+
+def test_a_client_is_entered_once_at_a_time() -> None:
+    """A second entry would lose the first connection; after the end, or a failure, it may be entered anew."""
+
+    async def body() -> None:
+        async with Wire({"resources/list": result(page("x://1"))}) as wire:
+            client = Client(wire.url)
+            async with client:
+                with pytest.raises(RuntimeError, match="entered already"):
+                    await client.__aenter__()
+                assert len(await client.list()) == 1
+            async with client:
+                assert len(await client.list()) == 1
+        for _ in range(2):
+            with pytest.raises(UpstreamFailure):
+                await client.__aenter__()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    ("server", "key"), [("http://x/mcp", "url"), (["run"], "command"), (["run"], "args")]
+)
+def test_what_the_first_argument_says_is_not_said_again(server: Any, key: str) -> None:
+    """One of two addresses would be asked, and nobody would know which."""
+    with pytest.raises(ConfigError, match=f"{key}: given twice"):
+        Client(server, **{key: "http://y/mcp"})

@@ -306,6 +306,18 @@ def test_a_handler_that_fails_ends_the_read() -> None:
     assert len(source.asked) == 1
 
 
+def test_a_handler_that_forgets_to_return_is_told() -> None:
+    """What it gave is not sent to the server as an answer."""
+    source = Said(asking(), contents())
+
+    def handler(_: InputRequest) -> Any:
+        return None
+
+    with pytest.raises(TypeError, match="to return a mapping for elicitation/create, found NoneType"):
+        asyncio.run(Reader(source).read_with_input("x:1", handler))
+    assert len(source.asked) == 1
+
+
 def test_what_the_handler_can_do_is_declared() -> None:
     """To the server, which asks for nothing else."""
     _, source = ask(

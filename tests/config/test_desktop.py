@@ -32,6 +32,7 @@ def the_notes(**server: object) -> tuple[str, ...]:
         ),
         ({"type": "streamable-http", "url": "https://x"}, Upstream(url="https://x")),
         ({"type": "streamableHttp", "url": "https://x"}, Upstream(url="https://x")),
+        ({"transport": "streamable_http", "url": "https://x"}, Upstream(url="https://x")),
         ({"transport": "http", "url": "https://x"}, Upstream(url="https://x")),
         ({"serverUrl": "https://x"}, Upstream(url="https://x")),
         ({"httpUrl": "https://x"}, Upstream(url="https://x")),
@@ -153,6 +154,8 @@ def test_two_names_are_not_offered_the_same() -> None:
         ),
         ({"type": 5, "url": "https://x"}, "a.type: expected one of stdio, http, "),
         ({}, "a: expected `command` or `url`, exactly one"),
+        ({"command": "run", "disabled": "true"}, "a.disabled: expected true or false"),
+        ({"command": "run", "enabled": 0}, "a.enabled: expected true or false"),
         ({"command": "run", "url": "https://x"}, "a: expected `command` or `url`, exactly one"),
         (
             {"type": "http", "command": "run"},
