@@ -14,7 +14,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -118,8 +118,9 @@ class App:
             closing.push_async_callback(self._endpoint.close)
             await self._federation.apply(self._config)
             # The listener entered last is left first: the admin one shows the stop to its end.
-            admin_url = await admin.accept(closing, self._admin.handle, _ADMIN_GRACE)
-            url = await mcp.accept(closing, self._endpoint.handle, server.grace)
+            admin_url = await admin.accept(closing, Listener(self._admin.handle), _ADMIN_GRACE)
+            listener = Listener(self._endpoint.handle, self._endpoint.turned_away)
+            url = await mcp.accept(closing, listener, server.grace)
             work = asyncio.create_task(self._keep_current(), name="reload")
             closing.callback(work.cancel)
             for warning in _warnings(self._config):
@@ -276,14 +277,9 @@ class _Address:
             if missing is not None and not self._sockets:
                 raise missing
 
-    async def accept(
-        self,
-        closing: AsyncExitStack,
-        handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
-        grace: float,
-    ) -> str:
+    async def accept(self, closing: AsyncExitStack, listener: Listener, grace: float) -> str:
         """Let clients in until `closing` closes; requests have `grace` seconds to end.  Gives the URL."""
-        runner = web.ServerRunner(Listener(handle), shutdown_timeout=grace)
+        runner = web.ServerRunner(listener, shutdown_timeout=grace)
         await runner.setup()
         closing.push_async_callback(runner.cleanup)
         with self._explained():  # two that were started at once may both have taken it

@@ -27,6 +27,7 @@ MCP_FIELDS: Final = frozenset(
 )
 """Fields whose value decides what a request means; each may stand once."""
 
+_UNUSUAL: Final = frozenset({"content-encoding", "transfer-encoding", "cache-control"})
 _MEMO_ENTRIES: Final = 512
 _MEMO_LENGTH: Final = 1024
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
@@ -66,7 +67,7 @@ class Fields(msgspec.Struct, frozen=True):
         repeated: the lower-case name of a field that may stand once and does not, or None.
         forwarded: lower-case names of fields that go upstream for this caller, each once.
         unusual: there is a field that changes how the body is read or who is answered: Content-Encoding,
-            Cache-Control.
+            Transfer-Encoding, Cache-Control.
         relayed: another proxy passed this request on, so the peer is not the client.
     """
 
@@ -97,7 +98,7 @@ class FieldNames:
             origins=names.count("origin"),
             repeated=next((name for name in once if name in self._single and names.count(name) > 1), None),
             forwarded=tuple(name for name in once if name in self._forwarded),
-            unusual="content-encoding" in once or "cache-control" in once,
+            unusual=not once.keys().isdisjoint(_UNUSUAL),
             relayed="forwarded" in once or "x-forwarded-for" in once or "via" in once,
         )
 

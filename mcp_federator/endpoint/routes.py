@@ -16,6 +16,7 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
@@ -75,7 +76,7 @@ _log = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The handler of the MCP listener: `wire.Server(endpoint.handle)`.
+    """The handler of the MCP listener: `wire.Server(endpoint.handle, endpoint.turned_away)`.
 
     Args:
         source_of: holds the source to ask, see `mcp.Holder`.
@@ -147,6 +148,11 @@ class Endpoint:
     async def close(self) -> None:
         """Call off what goes on for legacy clients that have left."""
         await self._legacy.close()
+
+    def turned_away(self, status: int, size: int) -> None:
+        """Log and count a reply that the listener gave by itself, to what is no HTTP request."""
+        refused = status < HTTPStatus.INTERNAL_SERVER_ERROR
+        self._tell(Exchange(status="client_error" if refused else "internal_error"), self._clock(), size)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; fails with nothing but cancellation, when the client left."""
@@ -259,6 +265,8 @@ class Endpoint:
         """What must hold of the header fields before the body is read."""
         fields = request.headers
         _check_names(names)
+        if names.unusual and fields.get("Transfer-Encoding", "chunked").lower() != "chunked":
+            raise _refuse(400, "Transfer-Encoding must be chunked; Content-Encoding may be gzip or deflate.")
         if not self._is_json[fields.get("Content-Type", "")]:
             raise _refuse(415, "Content-Type must be application/json, in UTF-8.")
         accept = fields.get("Accept")
@@ -290,7 +298,9 @@ class Endpoint:
         except TimeoutError:
             raise _refuse(408, "The body did not arrive in time.") from None
         except (web.RequestPayloadError, ConnectionError):
-            raise _refuse(400, "The body broke off.", Code.PARSE_ERROR) from None
+            raise _refuse(
+                400, "The body broke off, or its chunks cannot be read.", Code.PARSE_ERROR
+            ) from None
         return bytes(body)
 
     def _inflated(self, request: web.BaseRequest, body: bytes) -> bytes:

@@ -12,10 +12,12 @@ Hazards:
   the first reply wakes its reader: a fifth more throughput.  Whatever closes a connection must let go
   of what it holds first.
 - aiohttp's C parser keeps a trailer field of a chunked body for the head of the next request on the
-  connection, and loses what follows a request to upgrade.  After either nothing more is read there.
+  connection, takes the body of a CONNECT for that request, and loses what follows a request to upgrade.
+  After any of them nothing more is read there.
 - A closing reply reaches a client only if what it sent was read: a reset overtakes it otherwise.
 - What the parser refuses never reaches a handler.  aiohttp would answer as text that repeats the client's
-  bytes, and log a traceback with them.
+  bytes, and log a traceback with them.  Where it refuses a body, it does not tell who reads that body.
+- The end of what a client sends looks the same whether it left or only said that it has asked everything.
 """
 
 import asyncio
@@ -56,6 +58,10 @@ MAX_CONNECTIONS: Final = 8192
 
 LAST_SECONDS: Final = 1.0
 """When the process ends, idle connections are kept so long: a request may be on its way."""
+
+HALF_CLOSED_SECONDS: Final = 0.1
+"""A client that has ended its side gets the replies that are ready by then, as copies are; what still waits
+for an upstream is cancelled, since most such clients have left."""
 
 KEEP_ALIVE_SECONDS: Final = 120.0
 """An idle connection of a client is closed after this; proxies before us keep theirs for a minute or so."""
@@ -175,12 +181,21 @@ class Server(web.Server):
     (compressed ones too), no access log is written, and what the HTTP parser refuses is answered with a
     JSON-RPC error.  Make it while the loop runs.
 
+    Args:
+        handler: answers what is an HTTP request.
+        turned_away: gets status and size of each reply to what is none.
+
     Attributes:
         draining: each reply is the last one on its connection.
     """
 
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        turned_away: Callable[[int, int], None] = lambda status, size: None,  # noqa: ARG005 - nobody counts
+    ) -> None:
         super().__init__(handler, handler_cancellation=True)
+        self.turned_away = turned_away
         self.draining = False
         self.outbox: Final[list[_Connection]] = []
         self._warn_at = 0.0
@@ -230,19 +245,21 @@ class Server(web.Server):
 class _Connection(web.RequestHandler):
     """aiohttp's protocol, except for when it writes small replies, when it ends, and how much it takes in."""
 
-    __slots__ = ("_before", "_body", "_closing", "_head", "_held", "_refused", "_server")
+    __slots__ = ("_before", "_body", "_closing", "_ended", "_head", "_held", "_refused", "_server")
 
     def __init__(self, server: Server, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._server = server
         self._held = b""
         self._closing = False
-        # What the parser has of a head that is not complete: bytes that are surely of it, and the size of the
-        # read in which it may have begun.
+        # What the parser has of a head, or of what lies between and behind the chunks of a body, that is not
+        # complete: bytes that are surely of it, and the size of the read in which a head may have begun.
         self._head = self._before = 0
         # The body that the parser is in.
         self._body: StreamReader | None = None
         self._refused = False
+        # The client sends no more.
+        self._ended = False
 
     @property
     def serving(self) -> asyncio.Task[None] | None:
@@ -254,6 +271,8 @@ class _Connection(web.RequestHandler):
         fields = request.headers
         return not (
             self._server.draining
+            or (self._ended and not self._messages)
+            or request.method == hdrs.METH_CONNECT
             or hdrs.UPGRADE in fields
             or hdrs.TRANSFER_ENCODING in fields
             or "upgrade" in fields.get(hdrs.CONNECTION, "").lower()
@@ -267,16 +286,17 @@ class _Connection(web.RequestHandler):
             transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, until a request's head is too long."""
+        """Read on, until a request's head is too long or the parser gives up."""
         if self._refused:
             return
         size = len(data)
         body = self._body
         within = body is not None and not body.is_eof()
+        arrived = 0 if body is None else body.total_bytes
         count = self._request_count
         super().data_received(data)
         count = self._request_count - count
-        if not count and not within:
+        if not count and (body is None or not within or (body.total_bytes == arrived and not body.is_eof())):
             self._head += size
             if self._head > MAX_HEAD_BYTES:
                 self._refuse()
@@ -284,14 +304,24 @@ class _Connection(web.RequestHandler):
         if count:
             if self._before + self._head + size > MAX_HEAD_BYTES:
                 self._check_heads(count)
+            if isinstance(self._messages[-1][0], _ErrInfo):
+                self._give_up()
+                return
             body = self._messages[-1][1]
         self._body = None if body is None or body.is_eof() else body
         self._head = 0
         self._before = size or self._before
 
-    def eof_received(self) -> None:
-        """Write what is held: the transport closes right after this."""
+    def eof_received(self) -> bool:  # type: ignore[override] # asyncio wants to know, aiohttp never says
+        """Whether the connection stays for a moment: there are requests to answer."""
         self.let_go()
+        self._give_up()
+        idle = self._waiter is not None and not self._waiter.done()
+        if idle or self.transport is None:
+            return False
+        self._ended = True
+        self._loop.call_later(HALF_CLOSED_SECONDS, self.transport.close)
+        return True
 
     def _check_heads(self, count: int) -> None:
         """Refuse the first of the last `count` requests whose head is too long, and forget those after it."""
@@ -304,9 +334,15 @@ class _Connection(web.RequestHandler):
                 self._refuse()
                 return
 
+    def _give_up(self) -> None:
+        """Read no more, and let whoever reads the body that is arriving know."""
+        self._refused = True
+        if self._body is not None and not self._body.is_eof():
+            self._body.set_exception(web.RequestPayloadError())
+
     def _refuse(self) -> None:
         """Answer in place of the request that arrives, after those before it, and read no more."""
-        self._refused = True
+        self._give_up()
         self._messages.append((_ErrInfo(431, LineTooLong(b"", MAX_HEAD_BYTES), ""), EMPTY_PAYLOAD))
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -377,7 +413,13 @@ class _Connection(web.RequestHandler):
         code = Code.INVALID_REQUEST if status < HTTPStatus.INTERNAL_SERVER_ERROR else Code.INTERNAL_ERROR
         reply = Reply(status, error_body(McpError(code, text, status=status)), JSON)
         reply.force_close()
+        self._server.turned_away(status, len(reply.body))
         return reply
+
+    def log_exception(self, *args: Any, **also: Any) -> None:
+        """Say nothing of a body that broke while aiohttp read it to its end, behind the reply."""
+        if not isinstance(also.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **also)
 
 
 def transport_of(request: web.BaseRequest) -> asyncio.Transport:

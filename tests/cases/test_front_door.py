@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
 
 from mcp_federator.errors import ConfigError
 from tests.instruments.fronted import after
@@ -283,6 +284,24 @@ def test_H37_a_body_that_is_too_large_reaches_nobody(how: str) -> None:
                 assert (await response.json())["error"]["code"] == -32600
             assert wire.calls(READ) == []
             assert (await it.read(X1)).uris == [X1]
+
+    asyncio.run(check())
+
+
+def test_what_is_no_http_request_is_counted_too() -> None:
+    """A reply that no handler gave stands in the metrics as a client's error, and reaches nobody."""
+
+    async def check() -> None:
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            url = URL(it.url)
+            for number, sent in enumerate((b"evil\r\n\r\n", b"POST /mcp HTTP/1.1\r\n\r\n"), 1):
+                reader, writer = await asyncio.open_connection(url.host, url.port)
+                writer.write(sent)
+                assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+                writer.close()
+                counted = await it.samples("mcp_federator_requests_total", status="client_error")
+                assert counted == number == await it.samples("mcp_federator_requests_total")
+            assert wire.calls(READ) == []
 
     asyncio.run(check())
 

@@ -205,7 +205,7 @@ class Door:
         self.troubles: list[dict[str, Any]] = []
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(lambda _, context: self.troubles.append(context))
-        self.web = Server(self.endpoint.handle)
+        self.web = Server(self.endpoint.handle, self.endpoint.turned_away)
         self.server = await self.loop.create_server(self.web, "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
         self.clients: list[Client] = []

@@ -150,11 +150,44 @@ def test_body_that_never_comes() -> None:
     assert (response.status, response.code) == (408, -32600)
 
 
-def test_broken_chunks() -> None:
-    """A body whose chunks are none is 400."""
-    headers = {**read_fields(), "Content-Length": None, "Transfer-Encoding": "chunked"}
-    response = run(once(request(b"", headers), b"2\r\n{}\r\nxyz\r\n"))
-    assert (response.status, response.code) in {(400, -32700), (400, -32600)}
+@pytest.mark.parametrize("before", [b"", request(read())], ids=["alone", "behind another"])
+def test_broken_chunks(before: bytes) -> None:
+    """A body whose chunks turn out to be none is 400 at once, and the connection's last."""
+
+    async def body() -> None:
+        async with Door() as door:
+            headers = {**read_fields(), "Content-Length": None, "Transfer-Encoding": "chunked"}
+            client = await door.connect()
+            await client.send(before + request(b"", headers) + b"2\r\n{}\r\n")
+            if before:
+                assert (await client.receive()).status == 200
+            while not door.endpoint.body_bytes:
+                await settle()
+            await client.send(b"xyz\r\n")
+            response = await client.receive()
+            assert (response.status, response.code) == (400, -32700)
+            assert await client.at_end()
+            assert len(door.source.asked) == bool(before)
+            assert len(door.told) == 1 + bool(before)
+
+    run(body())
+
+
+def test_broken_chunks_behind_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    """What is read only to be thrown away ends the connection where it breaks, and is no trouble of ours."""
+
+    async def body() -> None:
+        async with Door() as door:
+            headers = {"Content-Length": None, "Transfer-Encoding": "chunked"}
+            client = await door.connect()
+            await client.send(request(b"", headers, path="/elsewhere") + b"2\r\n{}\r\n")
+            assert (await client.receive()).status == 404
+            await client.send(b"xyz\r\n")
+            assert await client.at_end()
+            assert len(door.told) == 1
+
+    run(body())
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
 @pytest.mark.parametrize("how", ["length", "chunked"])

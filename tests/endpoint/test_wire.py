@@ -216,6 +216,65 @@ def test_go_on_does_not_overtake_a_reply() -> None:
     run(body())
 
 
+async def half_closed(door: Door, sent: bytes) -> Client:
+    """A client that has ended its side right behind what it sent."""
+    client = await door.connect()
+    await client.send(sent)
+    client.writer.write_eof()
+    return client
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000], ids=["small", "large"])
+@pytest.mark.parametrize("count", [1, 5])
+def test_client_that_ends_its_side_gets_what_is_ready(
+    count: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All requests that came whole are answered, and with the last reply the connection ends."""
+    monkeypatch.setattr("mcp_federator.endpoint.wire.HALF_CLOSED_SECONDS", PATIENCE * 2)
+
+    async def body() -> None:
+        answer = Answer(b'"contents":[{"uri":"x","text":"%b"}]' % (b"x" * size), HIT.hint)
+        async with Door(ScriptedSource(answer)) as door:
+            client = await half_closed(door, b"".join(request(read(id=n)) for n in range(count)))
+            for n in range(count):
+                response = await client.receive()
+                assert (response.status, response.message["id"]) == (200, n)
+            assert await client.at_end()
+            assert [line["status"] for line in door.told] == ["ok"] * count
+
+    run(body())
+
+
+def test_H38_client_that_ends_its_side_does_not_keep_an_upstream_waiting() -> None:
+    """What is not ready in a moment is cancelled: most who end their side have left."""
+
+    async def body() -> None:
+        async with Door(HangingSource()) as door:
+            client = await half_closed(door, request(read()))
+            await door.source.cancelled.wait()
+            assert await client.at_end()
+            assert [line["status"] for line in door.told] == ["client_error"]
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(request(read())[:-9], 400), (request(read())[:99], None), (b"", None)]
+)
+def test_client_that_ends_its_side_within_a_request(sent: bytes, status: int | None) -> None:
+    """Half a body is told to be one; what has no head, or is nothing at all, gets nothing."""
+
+    async def body() -> None:
+        async with Door() as door:
+            client = await half_closed(door, sent)
+            if status is not None:
+                assert (await client.receive()).status == status
+            assert await client.at_end()
+            assert door.source.asked == []
+
+    run(body())
+
+
 @pytest.mark.parametrize("then", ["asks", "idles"])
 def test_idle_connection_may_bring_one_more_request_at_the_end(
     then: str, monkeypatch: pytest.MonkeyPatch
@@ -257,7 +316,6 @@ def test_request_under_way_at_the_end_is_told_that_it_is_the_last() -> None:
             client = await door.connect()
             await client.send(request(read()))
             await asked.wait()
-            door.web.pre_shutdown()
             ending = asyncio.ensure_future(door.web.shutdown(PATIENCE))
             await settle()
             go.set()

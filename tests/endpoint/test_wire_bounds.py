@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import tracemalloc
 
 import pytest
 
@@ -93,6 +94,91 @@ def test_head_is_bounded_in_all(step: int, before: int, *, ends: bool) -> None:
                 assert (await client.receive()).status == 200
             await refused(client)
             assert len(door.source.asked) == before
+
+    run(body())
+
+
+def test_nothing_more_is_taken_in_behind_a_head_that_is_too_long() -> None:
+    """While a request before it is under way, what its client goes on sending is not kept."""
+
+    async def body() -> None:
+        go = asyncio.Event()
+
+        async def slow(*_: object) -> Answer:
+            await go.wait()
+            return HIT
+
+        async with Door(ScriptedSource(slow)) as door:
+            client = await door.connect()
+            head = request(read()).partition(b"\r\n\r\n")[0]
+            await client.send(request(read()))
+            tracemalloc.start()
+            try:
+                await client.send(head, *[b"\r\nX-More: %b" % (b"a" * 60_000)] * 100)
+                while not door.source.asked:
+                    await settle()
+                for _ in range(100):  # turns of the loop in which all of it arrives
+                    await settle()
+                held = tracemalloc.get_traced_memory()[0]
+            finally:
+                tracemalloc.stop()
+            assert held < MIB
+            go.set()
+            assert (await client.receive()).status == 200
+
+    run(body())
+
+
+CHUNKED = request(
+    b"", {**read_fields(), "Content-Length": None, "Transfer-Encoding": "chunked", "Expect": "100-continue"}
+)
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/elsewhere"])
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"2\r\n{}\r\n0\r\n", b"X-More: %b\r\n" % (b"a" * 50_000)),
+        (b"2;", b"a" * 50_000),
+        (b"2;", b"a=b;" * 12_500),
+    ],
+    ids=["trailers", "an extension", "extensions"],
+)
+def test_what_frames_a_body_is_bounded(
+    begin: bytes, more: bytes, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fields behind a body, or extensions of one chunk, that do not end are 400, and nothing is asked."""
+
+    async def body() -> None:
+        async with Door() as door:
+            client = await door.connect()
+            await client.send(CHUNKED.replace(b"/mcp", path.encode(), 1) + begin)
+            # That far it was read, and what comes now comes apart.
+            assert (await client.receive()).status == (100 if path == "/mcp" else 404)
+            await client.send(more * 3)
+            if path == "/mcp":
+                response = await client.receive()
+                assert (response.status, response.code) == (400, -32700)
+            assert await client.at_end()
+            assert door.source.asked == []
+            assert [line["status"] for line in door.told] == ["client_error"]
+
+    run(body())
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+def test_small_chunks_are_no_long_framing() -> None:
+    """A body that comes as a hundred thousand chunks is a body."""
+
+    async def body() -> None:
+        async with Door() as door:
+            text = compact(read())
+            text = text[:-1] + b" " * (100_000 - len(text)) + b"}"
+            client = await door.connect()
+            await client.send(CHUNKED)
+            assert (await client.receive()).status == 100
+            await client.send(*(b"1;a=b\r\n%c\r\n" % byte for byte in text), b"0\r\n\r\n")
+            assert (await client.receive()).status == 200
 
     run(body())
 
