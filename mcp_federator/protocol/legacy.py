@@ -30,6 +30,8 @@ from mcp_federator.protocol.modern import (
     Result,
     answer_meta,
     decode_members,
+    discovered,
+    member,
     result_of,
     trace_fields,
 )
@@ -108,17 +110,7 @@ def decode_initialize(raw: bytes | msgspec.Raw) -> Discovered:
         ValueError: it is no such result.
     """
     found = _INITIALIZED.decode(raw)
-    resources, completions = (found.capabilities.get(name) for name in ("resources", "completions"))
-    name, version = (_member(found.server, key) for key in ("name", "version"))
-    return Discovered(
-        (found.version,),
-        resources=isinstance(resources, dict),
-        list_changed=_member(resources, "listChanged") is True,
-        subscribe=_member(resources, "subscribe") is True,
-        completions=isinstance(completions, dict),
-        server_name=name if isinstance(name, str) else "",
-        server_version=version if isinstance(version, str) else "",
-    )
+    return discovered((found.version,), found.capabilities, found.server)
 
 
 def session_id(value: str | None) -> str | None:
@@ -245,12 +237,8 @@ def change_of(upstream: str, message: bytes) -> Event | None:
     change = _CHANGES.get(told.method)
     if change is not Change.RESOURCE:
         return None if change is None else Event(upstream, change)
-    uri = _member(told.params, "uri")
+    uri = member(told.params, "uri")
     return Event(upstream, change, uri if isinstance(uri, str) else None)
-
-
-def _member(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 # Toward clients.

@@ -414,20 +414,28 @@ def decode_discover(raw: bytes | msgspec.Raw) -> Discovered:
     if result.interim:
         raise ValueError("the result requires input")
     found = _DISCOVER.decode(raw)
-    resources, completions = (found.capabilities.get(name) for name in ("resources", "completions"))
-    server = _member(found.meta, META_SERVER_INFO)
-    name, version = (_member(server, key) for key in ("name", "version"))
+    server = member(found.meta, META_SERVER_INFO)
+    return discovered(found.versions, found.capabilities, server, result.ttl_ms or 0)
+
+
+def discovered(
+    versions: tuple[str, ...], capabilities: Mapping[str, Any], server: Any, ttl_ms: int = 0
+) -> Discovered:
+    """What an upstream says of itself, from capabilities and an `Implementation` that may be anything."""
+    resources, completions = (capabilities.get(name) for name in ("resources", "completions"))
+    name, version = (member(server, key) for key in ("name", "version"))
     return Discovered(
-        found.versions,
+        versions,
         resources=isinstance(resources, dict),
-        list_changed=_member(resources, "listChanged") is True,
-        subscribe=_member(resources, "subscribe") is True,
+        list_changed=member(resources, "listChanged") is True,
+        subscribe=member(resources, "subscribe") is True,
         completions=isinstance(completions, dict),
         server_name=name if isinstance(name, str) else "",
         server_version=version if isinstance(version, str) else "",
-        ttl_ms=result.ttl_ms or 0,
+        ttl_ms=ttl_ms,
     )
 
 
-def _member(value: Any, name: str) -> Any:
+def member(value: Any, name: str) -> Any:
+    """A member of an object; None where it has none, and of what is no object."""
     return value.get(name) if isinstance(value, dict) else None

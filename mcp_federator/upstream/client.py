@@ -132,8 +132,7 @@ class Client:
         self._name = name
         self._timeout = settings.timeout
         self._credentials = credentials
-        self._process_slots = slots
-        self._slots = Slots(settings.max_in_flight)
+        self._slots = slots.share(settings.max_in_flight)
         self._scope_of_nothing = Scope.PUBLIC if settings.cache.trust_public else Scope.PRIVATE
         budget = budget.share(settings.max_response_bytes)
         self._transport: Transport = (
@@ -248,7 +247,7 @@ class Client:
             UpstreamFailure: it gave none, or was not asked.
         """
         try:
-            with self._process_slots, self._slots:
+            with self._slots:
                 return await self._fetch(query, caller)
         except FullError as full:
             raise self._sender.failure(Reason.OVERLOADED, str(full), asked=False) from full

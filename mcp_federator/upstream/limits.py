@@ -16,19 +16,31 @@ class TooLargeError(Exception):
 
 
 class Slots:
-    """At most `limit` of something at once; a `with` block holds one, or raises `FullError`."""
+    """At most `limit` of something at once; a `with` block holds one, or raises `FullError`.
 
-    def __init__(self, limit: int) -> None:
+    `whole` is what these are a share of: one of these is one of those, too.
+    """
+
+    def __init__(self, limit: int, whole: "Slots | None" = None) -> None:
         self.limit = limit
         self.taken = 0
+        self._whole = whole
+
+    def share(self, limit: int) -> "Slots":
+        """At most `limit` of these for one who shares them with others."""
+        return Slots(limit, self)
 
     def __enter__(self) -> None:
         if self.taken >= self.limit:
             raise FullError(f"{self.limit} requests are under way")
+        if self._whole is not None:
+            self._whole.__enter__()
         self.taken += 1
 
     def __exit__(self, *_: object) -> None:
         self.taken -= 1
+        if self._whole is not None:
+            self._whole.__exit__()
 
 
 class Budget:

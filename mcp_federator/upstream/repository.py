@@ -130,8 +130,7 @@ class Repository:
         self._metrics = metrics
         self._clock = clock
         self._budget = budget.share(settings.max_response_bytes)
-        self._process_slots = slots
-        self._slots = Slots(settings.max_in_flight)
+        self._slots = slots.share(settings.max_in_flight)
         self._door = Door(mapping, settings.cache, max_ttl)
         self._left_out = LeftOut(name, clock)
         self._resolver = Resolver(mapping, lists, clock, metrics)
@@ -217,7 +216,7 @@ class Repository:
             UpstreamFailure: there is none, or nothing was called.
         """
         try:
-            with self._process_slots, self._slots:
+            with self._slots:
                 return await self._fetch(query, caller)
         except FullError as full:
             raise self._failure(Reason.OVERLOADED, str(full), asked=False) from full

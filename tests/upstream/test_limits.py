@@ -15,6 +15,21 @@ def test_slots_are_taken_and_given_back() -> None:
     assert slots.taken == 0
 
 
+def test_slots_of_a_share_are_slots_of_the_whole() -> None:
+    """Either may be all taken first; one that is refused takes nothing of the other."""
+    whole = Slots(3)
+    one, other = whole.share(2), whole.share(2)
+    with one, one:
+        with pytest.raises(FullError, match="2 requests"), one:
+            pass
+        with other:
+            assert (one.taken, other.taken, whole.taken) == (2, 1, 3)
+            with pytest.raises(FullError, match="3 requests"), other:
+                pass
+            assert (other.taken, whole.taken) == (1, 3)
+    assert one.taken == other.taken == whole.taken == 0
+
+
 def test_an_answer_has_a_limit_of_its_own() -> None:
     """The byte beyond an answer's limit is too many."""
     budget = Budget(100)
