@@ -19,6 +19,8 @@ from mimetypes import MimeTypes
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+import msgspec
+
 from mcp_federator.repository import Content, Invalid, NotFound, Page, Resource, Unavailable
 from mcp_federator.upstream import tree
 from mcp_federator.upstream.orders import Orders
@@ -30,6 +32,7 @@ PAGE: Final = 500
 _STEPS: Final = 20_000
 _NAME: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+")
 _CURSOR: Final = b"1"
+_encode: Final = msgspec.json.Encoder().encode
 _TYPES: Final = MimeTypes()
 """Without the system's tables: the same file has the same type everywhere."""
 
@@ -54,7 +57,7 @@ class Directory:
 
     Args:
         path: of the directory.
-        max_bytes: larger files are neither listed nor read.
+        max_bytes: larger files are neither listed nor read; a page of the list is no longer, as JSON.
         timeout: seconds that one page of the list may take.
     """
 
@@ -99,15 +102,19 @@ class Directory:
         after = () if cursor is None else _opened(cursor)
         walk = tree.Walk(_STEPS, time.monotonic() + self._timeout, orders=self._orders)
         items: list[Resource] = []
+        left = self._max_bytes
         last = after
         try:
             with tree.root(self._path) as folder:
                 for entry in walk.files(folder, after):
-                    if entry.size > self._max_bytes:
+                    item = _resource(entry)
+                    length = len(_encode(item))
+                    if max(entry.size, length) > self._max_bytes:
                         continue
-                    if len(items) == PAGE:
+                    if len(items) == PAGE or length > left:
                         return Page(items, _cursor(last))
-                    items.append(_resource(entry))
+                    items.append(item)
+                    left -= length
                     last = entry.path
         except OSError as problem:
             raise Unavailable(problem.strerror or "the directory took too long") from problem

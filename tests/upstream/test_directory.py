@@ -241,6 +241,35 @@ def test_a_larger_file_is_neither_listed_nor_read(tmp_path: Path) -> None:
     run(body())
 
 
+def test_whatever_its_bytes_are_a_listed_file_can_be_read(tmp_path: Path) -> None:
+    """At the very bound, however long it is as JSON; and one beyond it says nothing of the others."""
+    bodies = {"blob": b"\xff" * 1000, "control": b"\x01" * 1000, "text": b"x" * 1000, "zeros": bytes(1000)}
+    write(tmp_path, {**bodies, "beyond": b"x" * 1001})
+
+    async def body() -> None:
+        async with directory(tmp_path, max_response_bytes=Size(1000)) as alpha:
+            assert await alpha.uris() == [f"file:///{name}" for name in bodies]
+            for name in bodies:
+                assert await alpha.read(f"file:///{name}")
+            await alpha.fails(uri="file:///beyond")
+            assert alpha.client.status.up
+
+    run(body())
+
+
+def test_a_page_of_long_names_is_shorter(tmp_path: Path) -> None:
+    """It ends before it is longer than an answer may be; no file is lost for that."""
+    names = [f"{number:03}{'x' * 100}" for number in range(100)]
+    write(tmp_path, dict.fromkeys(names, b""))
+
+    async def body() -> None:
+        async with directory(tmp_path, max_response_bytes=Size(2000)) as alpha:
+            assert 3 < len(await alpha.page()) < 10
+            assert await alpha.uris() == [f"file:///{name}" for name in names]
+
+    run(body())
+
+
 def test_hints_come_from_the_configuration(tmp_path: Path) -> None:
     """A file says nothing of how long it stays as it is."""
     write(tmp_path, {"f": b"x"})
