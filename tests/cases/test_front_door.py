@@ -440,3 +440,31 @@ def test_only_those_who_wait_take_a_place() -> None:
             assert (await it.read("alpha+x://4")).status == 200
 
     asyncio.run(check())
+
+
+def test_bodies_on_their_way_take_no_place() -> None:
+    """Who has sent half a request keeps nobody from asking, and is answered once the rest is there."""
+
+    async def check() -> None:
+        async with (
+            Wire({READ: result(contents("x://1"))}) as wire,
+            house({"alpha": wire.url}, server={"max_in_flight": 1}) as it,
+        ):
+            url = URL(it.url)
+            body = json.dumps(body_of(READ, {"uri": X1})).encode()
+            fields = {**headers_of(READ, {"uri": X1}), "Host": "h", "Content-Length": str(len(body))}
+            head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+            half = f"POST /mcp HTTP/1.1\r\n{head}Expect: 100-continue\r\n\r\n".encode() + body[:9]
+            begun = [await asyncio.open_connection(url.host, url.port) for _ in range(5)]
+            for reader, writer in begun:
+                writer.write(half)
+                # Its body is being read: it was told to send on.
+                assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+            assert (await it.status())["in_flight"] == 0
+            assert (await it.read(X1)).uris == [X1]
+            for reader, writer in begun:
+                writer.write(body[9:])
+                assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                writer.close()
+
+    asyncio.run(check())
