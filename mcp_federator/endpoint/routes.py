@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http import HttpVersion10
 
 from mcp_federator import config
 from mcp_federator.endpoint import guard
@@ -285,7 +286,9 @@ class Endpoint:
         body = bytearray()
         try:
             with self._bodies.lease(self._max_bytes) as lease:
-                if request.headers.get("Expect", "").lower() == "100-continue":
+                expects = request.headers.get("Expect", "").lower() == "100-continue"
+                # HTTP/1.0 knows no interim response (RFC 9110, 10.1.1).
+                if expects and request.version != HttpVersion10:
                     transport_of(request).write(_CONTINUE)
                 async with asyncio.timeout(self._body_timeout):
                     while chunk := await request.content.readany():

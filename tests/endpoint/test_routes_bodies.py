@@ -136,6 +136,23 @@ def test_H37_body_on_request(length: int | None, status: int) -> None:
     run(body())
 
 
+def test_http_1_0_is_not_told_to_go_on() -> None:
+    """Its clients know no interim response, whatever they say they expect."""
+
+    async def body() -> None:
+        async with Door() as door:
+            sent = compact(read())
+            headers = {**read_fields(), "Expect": "100-continue", "Content-Length": str(len(sent))}
+            client = await door.connect()
+            await client.send(request(b"", headers).replace(b"HTTP/1.1", b"HTTP/1.0", 1) + sent[:1])
+            while not door.endpoint.body_bytes:
+                await settle()
+            await client.send(sent[1:])
+            assert (await client.receive()).status == 200
+
+    run(body())
+
+
 def test_body_in_many_pieces() -> None:
     """A body that comes byte by byte is the same body."""
     sent = request(read())
