@@ -10,13 +10,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from mcp_federator.app import App, _Address
 from mcp_federator.config import Config
 from mcp_federator.errors import ConfigError
 from mcp_federator.stacks import Federation, load
+from tests.endpoint.door import Client, read, request
 from tests.instruments.house import PATIENCE, House, configured, house, running
-from tests.instruments.wire import Answers, Wire, contents, page, reply, result
+from tests.instruments.wire import Answers, Wire, by_uri, contents, page, reply, result
 
 READ = "resources/read"
 LIST = "resources/list"
@@ -266,6 +268,47 @@ def test_a_stop_lets_requests_under_way_end() -> None:
             assert (await it.status())["ready"] is False
             gate.set()
             assert (await reading).result["contents"][0]["uri"] == "a+x://1"
+
+    asyncio.run(check())
+
+
+def test_a_stop_loses_no_request_of_a_kept_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load each connection ends with a reply that says so, those that idled when it began as well."""
+    monkeypatch.setattr("mcp_federator.endpoint.wire.LAST_SECONDS", PATIENCE)
+
+    async def check() -> None:
+        answered = 0
+        stopping = asyncio.Event()
+        answers = {"x://0": contents("x://0"), "x://1": contents("x://1", ttl=0)}
+        async with (
+            Wire({READ: by_uri(answers)}) as wire,
+            house({"a": wire.url}, server={"grace": PATIENCE}) as it,
+        ):
+            url = URL(it.url)
+
+            async def ask(number: int) -> None:
+                nonlocal answered
+                client = Client(*await asyncio.open_connection(url.host, url.port))
+                last = False
+                while not last:
+                    await client.send(request(read(f"a+x://{number % 2}")))
+                    response = await client.receive()
+                    assert response.status == 200
+                    answered += 1
+                    last = response.header("Connection") == "close"
+                    if not last and number < 2:
+                        await stopping.wait()
+                assert await client.at_end()
+                await client.close()
+
+            asking = [asyncio.create_task(ask(number)) for number in range(8)]
+            await until(lambda: answered > 100)
+            it.app.stop()
+            while (await it.get("/readyz")).status != 503:
+                pass
+            stopping.set()
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*asking)
 
     asyncio.run(check())
 
