@@ -434,7 +434,7 @@ class Repository:
 
     def _lists_of(self, caller: Caller) -> bytes:
         """Whose lists these are."""
-        return self._credentials.partition(caller) + self._credentials.variant(caller)
+        return self._credentials.sent(caller)
 
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._settings.timeout
