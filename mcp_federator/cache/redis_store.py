@@ -367,7 +367,7 @@ class _Subscription(Subscription):
             raise Lost from error
         if reply is None:
             return None
-        if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":  # noqa: PLR2004
+        if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":  # noqa: PLR2004 - kind, channel, text
             return bytes(reply[2])
         return b""
 

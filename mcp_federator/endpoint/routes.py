@@ -211,7 +211,7 @@ class Endpoint:
 
     async def _reply(self, request: web.BaseRequest, names: guard.Fields, exchange: Exchange) -> Reply:
         # The target as sent is the path, for all but a few clients.
-        if request.raw_path != self._path and request.path != self._path:  # noqa: PLR1714 - `path` is made anew at each look
+        if request.raw_path != self._path and request.path != self._path:  # noqa: PLR1714 - `path` costs, and is seldom looked at
             raise _refuse(404, f"There is nothing here; the MCP endpoint is {self._path}.")
         if request.method != "POST":
             exchange.method = request.method

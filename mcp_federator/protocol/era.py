@@ -76,7 +76,7 @@ def is_session_lost(status: int, reply: Reply | None) -> bool:
     else was not found; some servers say it with 400.
     """
     code = reply.error.code if reply is not None and reply.error is not None else None
-    return (status == 404 and code not in _APPLICATION_CODES) or (status == 400 and code == _NO_SESSION)  # noqa: PLR2004
+    return (status == 404 and code not in _APPLICATION_CODES) or (status == 400 and code == _NO_SESSION)  # noqa: PLR2004 - HTTP's own numbers
 
 
 def is_doubtful(era: Era, method: Method, status: int, reply: Reply | None) -> bool:
