@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 from mcp_federator import cli, client, config
+from mcp_federator.endpoint import wire
+from mcp_federator.federation import rewrite
+from mcp_federator.protocol import legacy, sse
+from mcp_federator.protocol.text import MAX_VALUES
+from mcp_federator.upstream import discovery
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -166,6 +171,29 @@ def test_each_key_that_is_named_is_there(page: Path) -> None:
     sections["breaker"], sections["tls"] = {*one["breaker"]["properties"]}, {*one["tls"]["properties"]}
     named = re.findall(r"`(server|lists|cache|breaker|tls)\.([a-z_]+)\b", page.read_text())
     assert {f"{section}.{key}" for section, key in named if key not in sections[section]} == set()
+
+
+_HEAD_KIB, _FIELD_KIB = wire.MAX_HEAD_BYTES >> 10, wire.MAX_FIELD_BYTES >> 10
+BOUNDS = [
+    ("architecture", f"| connections of a listener | {wire.MAX_CONNECTIONS:,} |"),
+    ("architecture", f"| {_HEAD_KIB} KiB, {_FIELD_KIB} KiB a line, {wire.MAX_FIELDS} fields |"),
+    ("architecture", f"| {_HEAD_KIB} KiB at a stretch, and {wire.MAX_FIELDS} trailer fields |"),
+    ("operations", f"each listener takes at most {wire.MAX_CONNECTIONS:,} connections"),
+    ("operations", f"`resources: more than {rewrite.MAX_ITEMS} items`"),
+    ("operations", f"`more than {rewrite.MAX_ITEMS} resources on one page`"),
+    ("operations", f"`the text holds more than {MAX_VALUES} values`"),
+    ("operations", f"`more than {config.Upstream().max_response_bytes:d} bytes`"),
+    ("operations", f"`the stream has more than {sse.MAX_LINES} lines`"),
+    ("operations", f"`a batch of more than {legacy._MAX_MESSAGES} messages`"),
+    ("operations", f"`resources: more than {rewrite.MAX_REFUSED} items have not the shape of one`"),
+    ("operations", f"is believed for {discovery.DOUBT:g} seconds"),
+]
+
+
+@pytest.mark.parametrize(("page", "said"), BOUNDS)
+def test_each_bound_is_told_as_it_is(page: str, said: str) -> None:
+    """Where the documentation names a number of the program, it is that number."""
+    assert said.lower() in (ROOT / "docs" / f"{page}.md").read_text().lower()
 
 
 def test_each_target_of_make_is_told() -> None:
