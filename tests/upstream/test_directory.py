@@ -141,7 +141,7 @@ def test_whatever_is_listed_can_be_read(tmp_path: Path) -> None:
         *("/" * 3000, "d/" * 3000 + "f", "etc/passwd", "/etc/passwd"),
     ],
 )
-def test_H18_what_is_no_path_of_a_file_is_not_found(tmp_path: Path, path: str) -> None:
+def test_what_is_no_path_of_a_file_is_not_found(tmp_path: Path, path: str) -> None:
     """Whatever the spelling; and the list is not walked for it."""
     root = tmp_path / "root"
     write(root, {"f": b"f", "d/f": b"df", ".hidden": b"secret", ".git/config": b"secret"})

@@ -303,7 +303,7 @@ def test_a_wrong_cache_control_is_a_bad_reply() -> None:
     run(body())
 
 
-def test_H04_a_normalised_uri_finds_its_original() -> None:
+def test_H01_a_normalised_uri_finds_its_original() -> None:
     """Only after the repository says "not found"; it gets its own spelling."""
 
     def read(uri: str) -> str:
