@@ -1,18 +1,20 @@
-"""H22, H34, H35 and H38 for clients of the 2025 revisions: what of a request reaches upstreams.
+"""H22, H26, H34, H35 and H38 for clients of the 2025 revisions: what of a request reaches upstreams.
 
 Each row is one input, over the whole product.  It is judged by what reached the upstream, and by the reply.
 """
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
+from mcp_types.methods import validate_server_result
 
 from mcp_federator.protocol.vocabulary import LEGACY
-from tests.instruments.fronted import LIST, READ, URI, Clock, fronted, run
+from tests.instruments.fronted import LIST, PARAMS, READ, SHELF, URI, Clock, fronted, run, shown
 from tests.instruments.house import House, Reply, house
-from tests.instruments.wire import contents, error, never, result
+from tests.instruments.wire import Wire, contents, error, never, result
 from tests.upstream.legacy_server import CANCELLED, ONE, LegacyWire, one
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -113,5 +115,49 @@ def test_H38_a_legacy_cancel_is_told_to_a_legacy_upstream_with_our_number() -> N
             assert cancel.params["requestId"] == call.message["id"] != 1
             await call.gone.wait()
             assert (await reading).body == b""
+
+    run(body())
+
+
+BARE = {
+    method: {key: value for key, value in members.items() if key not in {"resultType", "ttlMs", "cacheScope"}}
+    for method, members in SHELF.items()
+}
+
+
+@pytest.mark.parametrize("asker", ["modern", *LEGACY])
+@pytest.mark.parametrize("method", SHELF)
+@pytest.mark.parametrize(
+    ("hints", "told"),
+    [
+        pytest.param(None, (0, "private"), id="legacy, none at all"),
+        pytest.param({"ttlMs": 60_000}, (60_000, "private"), id="no scope"),
+        pytest.param({"ttlMs": 60_000, "cacheScope": "PUBLIC"}, (60_000, "private"), id="capitals"),
+    ],
+)
+def test_H26_hints_that_lack_or_are_odd_to_each_era(
+    hints: dict[str, Any] | None, told: tuple[int, str], method: str, asker: str
+) -> None:
+    """Modern clients are told both whatever came, legacy ones none; kept is what had a life."""
+    answer = result({**BARE[method], **(hints or {})})
+    upstream = LegacyWire({method: answer}) if hints is None else Wire({method: answer})
+
+    async def body() -> None:
+        async with upstream as wire, house({"alpha": wire.url}, clock=Clock()) as it:
+            ask = partial(it.post, method, PARAMS[method])
+            if asker != "modern":
+                session = await opened(it, asker)
+                ask = partial(say, it, {"id": 1, "method": method, "params": PARAMS[method]}, session)
+            for _ in range(2):
+                reply = await ask()
+                assert len(shown(reply)) == 1
+                members = reply.result
+                hinted = {key: members.pop(key, None) for key in ("resultType", "ttlMs", "cacheScope")}
+                if asker == "modern":
+                    assert tuple(hinted.values()) == ("complete", *told)
+                else:
+                    assert set(hinted.values()) == {None}
+                    validate_server_result(method, asker, members)
+            assert len(wire.calls(method)) == (1 if told[0] else 2)
 
     run(body())
