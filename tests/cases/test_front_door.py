@@ -288,6 +288,24 @@ def test_H37_a_body_that_is_too_large_reaches_nobody(how: str) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("how", ["length", "chunked", "gzip"])
+def test_H37_a_body_of_exactly_the_limit_reaches_the_upstream(how: str) -> None:
+    """The byte that is one too many is the next one."""
+    short = json.dumps(body_of(READ, {"uri": X1, "x": ""})).encode()
+    body = short.replace(b'"x": ""', b'"x": "%b"' % (b"k" * ((1 << 20) - len(short))))
+    assert len(body) == 1 << 20
+    data = {"length": io.BytesIO(body), "chunked": in_pieces(body), "gzip": gzip.compress(body)}[how]
+
+    async def check() -> None:
+        headers = headers_of(READ, {"uri": X1}) | ({"Content-Encoding": "gzip"} if how == "gzip" else {})
+        async with Wire({READ: result(contents("x://1"))}) as wire, house({"alpha": wire.url}) as it:
+            async with it.session.post(it.url, data=data, headers=headers) as response:
+                assert (await response.json())["result"]["contents"][0]["uri"] == X1
+            assert len(wire.calls(READ)) == 1
+
+    asyncio.run(check())
+
+
 def test_what_is_no_http_request_is_counted_too() -> None:
     """A reply that no handler gave stands in the metrics as a client's error, and reaches nobody."""
 
