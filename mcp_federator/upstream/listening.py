@@ -32,7 +32,7 @@ from mcp_federator.protocol.subscriptions import decode_heard
 from mcp_federator.upstream.discovery import Known
 from mcp_federator.upstream.restarts import Restarts
 from mcp_federator.upstream.sessions import Session
-from mcp_federator.upstream.transport import Call, Changed, Exchange, Transport
+from mcp_federator.upstream.transport import PASSING, Call, Changed, Exchange, Transport
 
 MAX_CONTEXTS: Final = 256
 """Contexts that are listened to at one time; beyond it, the one whose wishes are the oldest is left."""
@@ -59,8 +59,6 @@ KEEP: Final = 240.0
 """Seconds after which a session is used, so that it does not end for want of calls meanwhile."""
 
 _PARALLEL: Final = 8
-
-_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 
 _log = logging.getLogger(__name__)
 
@@ -347,7 +345,7 @@ class Listening:
         """What an end says: an error, or a status that is none that passes, is a refusal."""
         error = None if ended.reply is None else ended.reply.error
         refused = HTTPStatus.BAD_REQUEST <= ended.status < HTTPStatus.INTERNAL_SERVER_ERROR
-        if error is not None or (refused and ended.status not in _PASSING):
+        if error is not None or (refused and ended.status not in PASSING):
             context.refused = known
             why = f"HTTP {ended.status}" if error is None else f"error {error.code}"
             raise UpstreamFailure(self._name, Reason.REFUSED, f"{why} to subscriptions/listen")

@@ -42,12 +42,9 @@ from mcp_federator.upstream.connecting import Pools, proxy_for, tls_context
 from mcp_federator.upstream.hold import retry_after
 from mcp_federator.upstream.limits import Budget, FullError, Lease, TooLargeError
 from mcp_federator.upstream.replies import names_endpoint, read, to_end
-from mcp_federator.upstream.transport import Call, Changed, Exchange, StrangerError, unheard
+from mcp_federator.upstream.transport import MAX_EVENT, Call, Changed, Exchange, StrangerError, unheard
 
 MAX_REDIRECTS: Final = 3
-
-MAX_EVENT: Final = 1 << 20
-"""Bytes of one event on a stream of changes, and of what is said where there is none."""
 
 _SAME_REQUEST: Final = frozenset({307, 308})
 """The redirects that keep method and body (RFC 9110, 15.4)."""

@@ -26,14 +26,11 @@ from mcp_federator.protocol import sse
 from mcp_federator.upstream.restarts import Restarts
 from mcp_federator.upstream.sessions import Session
 from mcp_federator.upstream.together import Together
-from mcp_federator.upstream.transport import Changed, Transport
+from mcp_federator.upstream.transport import MAX_EVENT, PASSING, Changed, Transport
 
 MAX_STREAMS: Final = 16
 """Open with one upstream.  A session that begins while there are so many gets its own when one is free; what
 concerns all sessions is heard on any."""
-
-MAX_EVENT: Final = 1 << 20
-"""Bytes of one event; notifications and requests are far smaller."""
 
 MAX_RETRY: Final = 60.0
 """Seconds that a server can ask us to wait (its `retry` field)."""
@@ -44,7 +41,6 @@ _SHORT: Final = 1.0
 _SHORTS: Final = 3
 """So many of them in a row mean that no stream is offered."""
 
-_PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _UNKNOWN: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND})
 """What servers say of a session that they do not know, and of a method that they do not have."""
 
@@ -150,7 +146,7 @@ class Streams:
     def _is_refused(self, status: int, stream: "_Stream") -> bool:
         if status == HTTPStatus.OK:
             return stream.shorts >= _SHORTS
-        return HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING
+        return HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in PASSING
 
     def _tell_gap(self) -> None:
         if self._missed:

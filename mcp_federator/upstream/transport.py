@@ -4,6 +4,7 @@ A transport carries JSON-RPC messages and knows nothing of resources; the client
 """
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Final, Protocol
 
 import msgspec
@@ -16,6 +17,13 @@ from mcp_federator.upstream.limits import Lease
 
 NO_ENDPOINT: Final = "nothing answers MCP there: check the path of its URL"
 """What most often is the matter where a web server answers, but not as one of MCP."""
+
+MAX_EVENT: Final = 1 << 20
+"""Bytes of one event on a stream of changes; notifications and requests are far smaller."""
+
+PASSING: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+"""The statuses from 400 to 499 that refuse a stream for now, and say nothing of later."""
+
 Changed = Callable[[Event], None]
 """Is told of each change that an upstream speaks of; it must return at once."""
 

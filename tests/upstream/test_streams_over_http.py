@@ -10,7 +10,7 @@ from mcp_federator.config import Duration
 from mcp_federator.model import Caller, Change, Event
 from mcp_federator.upstream import restarts
 from mcp_federator.upstream.sessions import MAX_REST
-from mcp_federator.upstream.streams import MAX_EVENT
+from mcp_federator.upstream.transport import MAX_EVENT
 from tests.instruments.fronted import choosing
 from tests.instruments.wire import (
     PATIENCE,
