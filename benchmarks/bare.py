@@ -6,10 +6,19 @@ event loop.  Nothing is added to it, or the ratios flatter us.
 
 import argparse
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvloop
 from aiohttp import web
+
+
+async def serve(handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+    """Answer with a handler and nothing around it, on a free port that is printed, until the process ends."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(web.Server(handle, access_log=None), "127.0.0.1", 0, backlog=1024)
+    print("listens on", server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.Event().wait()
 
 
 async def main() -> None:
@@ -22,10 +31,7 @@ async def main() -> None:
         await request.read()
         return web.Response(body=body, content_type="application/json")
 
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(web.Server(handle, access_log=None), "127.0.0.1", 0, backlog=1024)
-    print("listens on", server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.Event().wait()
+    await serve(handle)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ envelope is opened, no tag checked.
 """
 
 import argparse
-import asyncio
 import json
 from itertools import cycle
 from pathlib import Path
@@ -17,6 +16,7 @@ import uvloop
 from aiohttp import web
 from redis.asyncio import Redis
 
+from benchmarks.bare import serve
 from mcp_federator.cache.envelope import MARK, RANDOM_BYTES
 from mcp_federator.cache.scripts import LOOK
 
@@ -44,10 +44,7 @@ async def main() -> None:
         assert found[7] == b""
         return web.Response(body=body, content_type="application/json")
 
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(web.Server(handle, access_log=None), "127.0.0.1", 0, backlog=1024)
-    print("listens on", server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.Event().wait()
+    await serve(handle)
 
 
 if __name__ == "__main__":

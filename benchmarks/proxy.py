@@ -4,11 +4,12 @@ It passes the body and the end-to-end header fields on, reads the answer whole, 
 """
 
 import argparse
-import asyncio
 
 import uvloop
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from multidict import CIMultiDict
+
+from benchmarks.bare import serve
 
 HOP_BY_HOP = ("host", "content-length", "connection", "transfer-encoding")
 
@@ -33,11 +34,8 @@ async def main() -> None:
                 body=await answer.read(), status=answer.status, content_type=answer.content_type
             )
 
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(web.Server(handle, access_log=None), "127.0.0.1", 0, backlog=1024)
-    print("listens on", server.sockets[0].getsockname()[1], flush=True)
     async with client:
-        await asyncio.Event().wait()
+        await serve(handle)
 
 
 if __name__ == "__main__":
